@@ -313,6 +313,13 @@ int run_simulate(const Arguments& arguments) {
         fmt::print(
             "# {} ranks by {}: by {}, the default, they are not alike, and too many to be simulated one by one\n",
             world, by_any.step.algorithm, options->step.algorithm);
+      const std::size_t asked_slice = by_any.step.options.slice_bytes;
+      const bool by_other_slices = prediction.slice_bytes > 0 && prediction.slice_bytes != asked_slice;
+      if (prints && by_other_slices)
+        fmt::print(
+            "# {} ranks in slices of {} bytes: in those of {} they are not alike, and too many to be simulated "
+            "one by one\n",
+            world, prediction.slice_bytes, asked_slice);
       const StepPrediction& step = prediction.step;
       const double mean_ns = mean_step_ns(prediction);
       if (options->bytes == 0 && efficiency(step, mean_ns) >= worthwhile_efficiency) knee = world;
@@ -328,6 +335,7 @@ int run_simulate(const Arguments& arguments) {
         worlds.back()["planned_step_ns"] = options->planned_ns;
       }
       if (by_another) worlds.back()["algorithm"] = by_any.step.algorithm;
+      if (by_other_slices) worlds.back()["slice_bytes"] = prediction.slice_bytes;
       if (prediction.policy) {
         worlds.back()["sync"] = to_json(*options, *prediction.policy);
         worlds.back().erase("critical_path");  // its own stands there

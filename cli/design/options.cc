@@ -261,9 +261,6 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       effects.in_network_reduction.push_back(each != 0);
   if (nics) options.nics = static_cast<int>(*nics);
   if (!links.empty()) options.link_gbps = numbers("--link-gbps", links, dimensions, "dimensions", {1e-3, 1e9});
-  if (options.overlap &&
-      (options.workloads.size() != 1 || !weights.empty() || options.nics || !options.link_gbps.empty()))
-    refuse("--overlap is of one workload, without --weight, --survive-failure and --link-gbps");
   return options;
 }
 

@@ -90,10 +90,11 @@ Question question_of(const Options& options, const std::vector<Source>& sources)
     step = read_traffic(options.traffic_file, options.network.dimensions.size());
   } else {
     std::vector<StepTime> steps;
+    std::vector<StepGraph> graphs;
     for (std::size_t i = 0; i < sources.size(); ++i) {
       const Placed placed(options, options.workloads[i], sources[i]);
       if (options.overlap)
-        question.graph = placed.graph();
+        graphs.push_back(placed.graph());
       else
         steps.push_back(placed.step());
       if (options.step.order == ChunkOrder::mixed)
@@ -104,9 +105,15 @@ Question question_of(const Options& options, const std::vector<Source>& sources)
           if (!known) question.sent.push_back({what, group});
         });
     }
-    if (!options.overlap) step = weighted_sum(steps, options.weights);
+    if (options.overlap)
+      question.graph = weighted_sum(graphs, options.weights);
+    else
+      step = weighted_sum(steps, options.weights);
   }
-  if (options.nics) step = with_any_failure(step, options.network, *options.nics);
+  if (options.nics && question.graph)
+    question.graph = with_any_failure(*question.graph, options.network, *options.nics);
+  else if (options.nics)
+    step = with_any_failure(step, options.network, *options.nics);
   for (const double cost : options.unit_costs)
     question.problem.dollars_per_gbps.push_back(cost * static_cast<double>(options.network.npus()));
   return question;
@@ -121,8 +128,10 @@ std::vector<ChunkOrders> chunk_orders(const Question& question, const Design& de
 }
 
 Design solve(const Options& options, const Question& question, DesignProblem& problem) {
-  if (question.graph) return solve_overlapped(problem, *question.graph);
-  return options.link_gbps.empty() ? ranvier::solve(problem) : solve_discrete(problem, options.link_gbps);
+  const DesignSolver solver = [&options](DesignProblem& each) {
+    return options.link_gbps.empty() ? ranvier::solve(each) : solve_discrete(each, options.link_gbps);
+  };
+  return question.graph ? solve_overlapped(problem, *question.graph, solver) : solver(problem);
 }
 
 }  // namespace ranvier::design

@@ -78,7 +78,7 @@ Prediction predict(const Options& options, const Training& training, const Topol
   }
   const Operation operation = all_reduce_of(options, how.algorithm, topology);
   const SimulatedRun run = simulate(operation.schedule, operation.topology, operation.count, 4, how.options);
-  return {.world = world, .step = step_of(run), .folded = run.folded, .messages = run.trace};
+  return {.world = world, .step = step_of(run), .slice_bytes = run.slice_bytes, .messages = run.trace};
 }
 
 }  // namespace ranvier::simulation

@@ -35,7 +35,7 @@ struct Prediction {
   Rank world;
   StepPrediction step = {};
   std::optional<PolicyPrediction> policy = {};
-  bool folded = false;
+  std::size_t slice_bytes = 0;  // of one all_reduce: as SimulatedRun has it
   std::vector<SimulatedMessage> messages = {};
 };
 // With Options::step, on that network. Throws Error{usage}.

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,9 @@
 #include "ranvier/workload.h"
 
 namespace ranvier {
+
+// Solves the problem, which it may change on the way, as solve does, solve_overlapped or solve_discrete.
+using DesignSolver = std::function<Design(DesignProblem&)>;
 
 // ---- Overlap: a step as a graph of what waits for what.
 
@@ -38,6 +42,9 @@ StepGraph step_graph(const ExecutionTrace&, const NetworkShape&, const StepOptio
 // ranks are no block of the network, or nothing says which they are.
 std::vector<GroupSizes> place(const ExecutionTrace&, const NetworkShape&);
 
+// Steps that matter alike much: each with its weight, one after another, whose longest ways add up.
+StepGraph weighted_sum(std::span<const StepGraph>, std::span<const double> weights);
+
 // The same without overlap: one node after another. One case.
 StepTime one_after_another(const StepGraph&);
 
@@ -46,8 +53,10 @@ StepCase longest_path(const StepGraph&, std::span<const double> bandwidth_gbps);
 
 // `problem.step` is replaced by the graph: solved for a few paths, then for those and the longest path of that optimum,
 // until no path is longer than proven (J. E. Kelley: The cutting-plane method for solving convex programs. 1960).
-// The paths that were needed are left in problem.step.
-Design solve_overlapped(DesignProblem& problem, const StepGraph&);
+// The paths that were needed are left in problem.step. `solver`: of those paths, as they stand in problem.step.
+Design solve_overlapped(
+    DesignProblem& problem, const StepGraph&,
+    const DesignSolver& solver = [](DesignProblem& paths) { return solve(paths); });
 
 // ---- Orders of dimensions.
 
@@ -68,6 +77,8 @@ std::vector<OrderShare> best_orders(const Communication&, const GroupSizes&, std
 // the `nics` of an NPU on a switch one is missing. Throws Error{usage} where nothing is left: pairs, and a single NIC;
 // and for mixed chunk orders.
 StepTime with_any_failure(const StepTime&, const NetworkShape&, int nics);
+// The longest way if any may be missing from its beginning to its end.
+StepGraph with_any_failure(const StepGraph&, const NetworkShape&, int nics);
 
 // ---- Whole links.
 
@@ -97,8 +108,6 @@ struct ParetoPoint {
   double time_ns;
   std::vector<double> bandwidth_gbps = {};
 };
-// Solves the problem, which it may change on the way, as solve_overlapped does, or solve_discrete.
-using DesignSolver = std::function<Design(DesignProblem&)>;
 // The least times, by `solver`, for `points` costs between a thirtieth of what the fastest design costs and that.
 // Budgets that are to be spent become limits; all other constraints hold at each point. Costs that they rule out are
 // left out, and so are those that make nothing faster than a lower one.

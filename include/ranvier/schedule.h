@@ -50,7 +50,8 @@ struct Step {
   std::uint32_t chunks = 1;  // how many consecutive chunks, the first of which `from` and `to` name, go together
 };
 
-// Ranks in a grid, numbered along its last dimension first: what neighbor_exchange works on.
+// Ranks in a grid, numbered along its last dimension first: what neighbor_exchange works on, and what works along
+// dimensions.
 struct CartesianGrid {
   std::vector<Rank> dims = {};
   std::vector<bool> periodic = {};  // by dimension: whether its two ends are neighbours; empty: nowhere
@@ -82,7 +83,7 @@ struct Schedule {
   // In-place calls need links that take a whole slice before its receiver reads (TransportTraits::buffered_bytes);
   // other calls, and all calls where this is false, run even where every send is a rendezvous.
   bool buffered_in_place = false;
-  CartesianGrid grid = {};  // of neighbor_exchange
+  CartesianGrid grid = {};  // along whose dimensions it works, if it does
   // The program of one rank, in order; made when asked for, so that a large world costs nothing until it runs.
   std::function<std::vector<Step>(Rank)> program;
 };

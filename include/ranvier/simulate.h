@@ -87,8 +87,11 @@ struct RankEnd {
 struct SimulatedRun {
   double ns = 0;  // with a crash: until the last rank ends or waits for ever
   bool folded = false;
-  Rank ranks = 0;                            // simulated; folded ones stand for as many each
-  std::size_t messages = 0;                  // likewise
+  Rank ranks = 0;            // simulated; folded ones stand for as many each
+  std::size_t messages = 0;  // likewise
+  // As SimulateOptions has it, but where ranks are alike only with others: see simulate().
+  std::size_t slice_bytes = 0;
+  bool by_smaller_worlds = false;  // likewise: from a line through their times, and with their links
   std::size_t work = 0;                      // that simulating them was, on any machine: 10^7 take a tenth of a second
   std::vector<SimulatedLink> links = {};     // folded: one for each kind of link
   std::vector<SimulatedMessage> trace = {};  // folded: those of rank 0
@@ -97,7 +100,9 @@ struct SimulatedRun {
 
 // `count` elements as even_layout counts them, of element_bytes each, not in place. Folding needs a network and a
 // schedule that look the same from every rank (rings, tori and stars do), or from many; it is looked for, and proven
-// for worlds up to 256, beyond that on ranks all over the world. Throws Error{usage} for other worlds than 1 to 2^20,
+// for worlds up to 256, beyond that on ranks all over the world. Where it takes other slices, of which all messages are
+// made without a rest or as long as the longest of them, it is simulated with those; on a star algorithms that take as
+// much longer for each doubling of the ranks by smaller worlds. Throws Error{usage} for other worlds than 1 to 2^20,
 // and where nothing can be folded for more ranks and messages than SimulateOptions has.
 SimulatedRun simulate(const Schedule&, const Topology&, std::size_t count, std::size_t element_bytes,
                       const SimulateOptions& = {});

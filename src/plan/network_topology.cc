@@ -142,8 +142,8 @@ Topology topology_of(const NetworkShape& shape, const LinkSpeed& speed) {
   links *= shape.npus();
   if (shape.npus() > most_ranks || links > most_links)
     throw Error(ErrorKind::usage,
-                fmt::format("{} has {} ranks and up to {} links, which are more than {} or {}; take a "
-                            "smaller network",
+                fmt::format("{} has {} ranks and up to {} links, which are more than {} or {}; take fewer ranks, or "
+                            "smaller full connections",
                             to_string(shape), shape.npus(), links, most_ranks, most_links));
   const auto made = std::make_shared<Shape>(shape);
   return {.name = to_string(shape),

@@ -134,6 +134,7 @@ Schedule build(std::string_view algorithm, Collective collective, Rank world, co
           .collective = collective,
           .world = world,
           .chunks = chunk_of(world) * static_cast<std::uint32_t>(order.size()),
+          .grid = {.dims = grid.dims},
           .program = [collective, world, grid, order = std::move(working)](Rank rank) {
             return world == 1 ? alone() : Program(collective, grid, order, rank).build();
           }};

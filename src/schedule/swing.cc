@@ -22,6 +22,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <numeric>
 
 #include "schedule/steps.h"
@@ -31,36 +32,54 @@ namespace {
 
 using namespace steps;
 
-class Swing {
+// Consecutive chunks.
+struct Run {
+  std::uint32_t first;
+  std::uint32_t chunks;
+};
+
+// What all ranks have in common: the numbers of chunks, and who sends which of them in which round.
+class Ways {
  public:
-  Swing(Collective collective, Rank world, Rank rank)
-      : collective_(collective), rank_(rank), even_(world - world % 2), odd_one_(world % 2 == 1 ? even_ : -1) {
+  Ways(Collective collective, Rank world) : even_(world - world % 2) {
     rounds_ = std::bit_width(static_cast<std::uint32_t>(even_ - 1));
-    number_chunks(world);
+    number_chunks(collective, world);
     reach_everybody();
   }
 
-  std::vector<Step> build() && {
-    if (collective_ == Collective::all_gather) {
-      steps_.push_back(copy(input(0), output(chunk_of(rank_)), 0));
-    } else {
-      touched_.assign(chunk_.size(), false);
-      for (std::uint32_t s = 0; s < rounds_; ++s) reduce_round(s);
+  Rank even() const { return even_; }  // ranks that swing
+  std::uint32_t rounds() const { return rounds_; }
+  std::uint32_t chunk(Rank owner) const { return chunk_[static_cast<std::size_t>(owner)]; }
+
+  // The runs of chunks whose sums leave `rank` in round s. Both ends cut them alike.
+  std::vector<Run> leaving(Rank rank, std::uint32_t s) const {
+    if (numbered_by_rounds_) {  // those of all that its partner meets later
+      const std::uint32_t chunks = 1u << (rounds_ - 1 - s);
+      return {{chunk(swing_partner(even_, rank, s)) / chunks * chunks, chunks}};
     }
-    if (collective_ != Collective::reduce_scatter)
-      for (std::uint32_t s = rounds_; s-- > 0;) gather_round(s);
-    return std::move(steps_);
+    std::vector<std::uint32_t> chunks;
+    for (Rank owner = 0; owner < even_; ++owner) {
+      const Rank distance = around(owner % 2 == 0 ? rank - owner : owner - rank, even_);
+      if (leaves_in_[static_cast<std::size_t>(distance)] == s) chunks.push_back(chunk(owner));
+    }
+    std::sort(chunks.begin(), chunks.end());
+    std::vector<Run> runs;
+    for (const std::uint32_t each : chunks)
+      if (!runs.empty() && runs.back().first + runs.back().chunks == each)
+        ++runs.back().chunks;
+      else
+        runs.push_back({each, 1});
+    return runs;
   }
 
  private:
-  std::uint32_t own() const { return chunk_[static_cast<std::size_t>(rank_)]; }
-  std::uint32_t chunk(Rank owner) const { return chunk_[static_cast<std::size_t>(owner)]; }
-
   // Only all_reduce may number its chunks as it likes.
-  void number_chunks(Rank world) {
+  void number_chunks(Collective collective, Rank world) {
     chunk_.resize(static_cast<std::size_t>(world));
     std::iota(chunk_.begin(), chunk_.end(), 0u);
-    if (collective_ != Collective::all_reduce || !std::has_single_bit(static_cast<std::uint32_t>(world))) return;
+    numbered_by_rounds_ =
+        collective == Collective::all_reduce && std::has_single_bit(static_cast<std::uint32_t>(world));
+    if (!numbered_by_rounds_) return;
     const std::vector<Rank> owners = owners_from(0, 0);
     for (std::uint32_t i = 0; i < owners.size(); ++i) chunk_[static_cast<std::size_t>(owners[i])] = i;
   }
@@ -89,26 +108,38 @@ class Swing {
       }
   }
 
-  // The runs of chunks whose sums leave `rank` in round s. Both ends cut them alike.
-  struct Run {
-    std::uint32_t first;
-    std::uint32_t chunks;
-  };
-  std::vector<Run> leaving(Rank rank, std::uint32_t s) const {
-    std::vector<std::uint32_t> chunks;
-    for (Rank owner = 0; owner < even_; ++owner) {
-      const Rank distance = around(owner % 2 == 0 ? rank - owner : owner - rank, even_);
-      if (leaves_in_[static_cast<std::size_t>(distance)] == s) chunks.push_back(chunk(owner));
+  Rank even_;
+  std::uint32_t rounds_;
+  bool numbered_by_rounds_ = false;       // those of ranks that meet from a round on are one run
+  std::vector<std::uint32_t> chunk_;      // by owner
+  std::vector<std::uint32_t> leaves_in_;  // by distance; rounds_ for the owner itself
+};
+
+class Swing {
+ public:
+  Swing(Collective collective, Rank world, Rank rank, const Ways& ways)
+      : collective_(collective),
+        ways_(ways),
+        rank_(rank),
+        even_(ways.even()),
+        odd_one_(world % 2 == 1 ? even_ : -1),
+        rounds_(ways.rounds()) {}
+
+  std::vector<Step> build() && {
+    if (collective_ == Collective::all_gather) {
+      steps_.push_back(copy(input(0), output(chunk_of(rank_)), 0));
+    } else {
+      touched_.assign(static_cast<std::size_t>(odd_one_ < 0 ? even_ : even_ + 1), false);
+      for (std::uint32_t s = 0; s < rounds_; ++s) reduce_round(s);
     }
-    std::sort(chunks.begin(), chunks.end());
-    std::vector<Run> runs;
-    for (const std::uint32_t each : chunks)
-      if (!runs.empty() && runs.back().first + runs.back().chunks == each)
-        ++runs.back().chunks;
-      else
-        runs.push_back({each, 1});
-    return runs;
+    if (collective_ != Collective::reduce_scatter)
+      for (std::uint32_t s = rounds_; s-- > 0;) gather_round(s);
+    return std::move(steps_);
   }
+
+ private:
+  std::uint32_t own() const { return chunk(rank_); }
+  std::uint32_t chunk(Rank owner) const { return ways_.chunk(owner); }
 
   Place sum(std::uint32_t chunk) const {
     return collective_ == Collective::reduce_scatter ? scratch(chunk) : output(chunk);
@@ -150,12 +181,12 @@ class Swing {
     });
     if (rank_ == odd_one_) return;
     const Rank partner = swing_partner(even_, rank_, s);
-    for (const Run& run : leaving(rank_, s)) {
+    for (const Run& run : ways_.leaving(rank_, s)) {
       const Place from = so_far(run, s);
       steps_.push_back(send(partner, from, s, run.chunks));
     }
     if (s + 1 == rounds_) return add_to_own(partner, s, true);
-    for (const Run& run : leaving(partner, s)) {
+    for (const Run& run : ways_.leaving(partner, s)) {
       const Place from = so_far(run, s);
       steps_.push_back(recv_reduce(partner, from, sum(run.first), s, false, run.chunks));
       std::fill_n(touched_.begin() + run.first, run.chunks, true);
@@ -173,18 +204,19 @@ class Swing {
     });
     if (rank_ == odd_one_) return;
     const Rank partner = swing_partner(even_, rank_, s);
-    for (const Run& run : leaving(partner, s)) steps_.push_back(send(partner, output(run.first), round, run.chunks));
-    for (const Run& run : leaving(rank_, s)) steps_.push_back(recv(partner, output(run.first), round, run.chunks));
+    for (const Run& run : ways_.leaving(partner, s))
+      steps_.push_back(send(partner, output(run.first), round, run.chunks));
+    for (const Run& run : ways_.leaving(rank_, s))
+      steps_.push_back(recv(partner, output(run.first), round, run.chunks));
   }
 
   Collective collective_;
+  const Ways& ways_;
   Rank rank_;
-  Rank even_;     // ranks that swing
+  Rank even_;
   Rank odd_one_;  // the one that is left over; -1: none
   std::uint32_t rounds_;
-  std::vector<std::uint32_t> chunk_;      // by owner
-  std::vector<std::uint32_t> leaves_in_;  // by distance; rounds_ for the owner itself
-  std::vector<bool> touched_;             // by chunk: it holds more than this rank's own contribution
+  std::vector<bool> touched_;  // by chunk: it holds more than this rank's own contribution
   std::vector<Step> steps_;
 };
 
@@ -199,12 +231,13 @@ Rank swing_partner(Rank world, Rank rank, std::uint32_t s) {
 
 Schedule swing(Collective collective, Rank world) {
   check("swing", collective, {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather}, world, 0);
+  const auto ways = world > 1 ? std::make_shared<const Ways>(collective, world) : nullptr;
   return {.algorithm = "swing",
           .collective = collective,
           .world = world,
           .chunks = chunk_of(world),
-          .program = [collective, world](Rank rank) {
-            return world == 1 ? alone() : Swing(collective, world, rank).build();
+          .program = [collective, world, ways](Rank rank) {
+            return ways ? Swing(collective, world, rank, *ways).build() : alone();
           }};
 }
 

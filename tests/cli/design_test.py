@@ -140,6 +140,20 @@ class Beyond(ProgramTest):
                 time = as_json(*self.WORDS, *words)["time_ns"]
                 self.assertTrue(time > plain if slower else time < plain, f"{time} after {plain}")
 
+    def test_overlap_goes_with_all_else(self):
+        plain = as_json(*self.WORDS, "--overlap")["time_ns"]
+        for words in (("--survive-failure", "4"), ("--link-gbps", "10,10,10,5"),
+                      ("--survive-failure", "4", "--link-gbps", "10,10,10,5")):
+            with self.subTest(words=words):
+                found = as_json(*self.WORDS, "--overlap", *words)
+                self.assertGreater(found["time_ns"], plain)
+                self.assertLess(found["time_ns"], as_json(*self.WORDS, *words)["time_ns"])
+                self.assertLessEqual(1 - found["lower_bound"] / found["objective"], 1e-6)
+        both = as_json(*self.WORDS, "--workload", "dlrm", "--weight", "2,1", "--overlap")
+        dlrm = as_json("--workload", "dlrm", *self.WORDS[2:], "--overlap")
+        self.assertGreaterEqual(both["time_ns"], (2 * plain + dlrm["time_ns"]) * (1 - 1e-6))
+        self.assertAlmostEqual(proven_bound(both["certificate"]) / both["objective"], 1, delta=1e-6)
+
     def test_whole_links_are_whole(self):
         found = as_json(*self.WORDS, "--link-gbps", "25,25,12.5,12.5")
         for bandwidth, unit in zip(found["bandwidth_gbps"], (25, 25, 12.5, 12.5)):

@@ -151,7 +151,9 @@ class Prediction(ProgramTest):
         self.assertIn("or algorithm recursive_doubling", simulate(*words, "--algorithm", "ring").stderr)
         on_a_star = ("--bytes", "1G", "--world", "131072")
         self.assertIn("or no slow rank", simulate(*on_a_star, "--straggler", "3:2").stderr)
-        self.assertIn("or slices as large as the vector", simulate(*on_a_star, "--algorithm", "binomial_tree").stderr)
+        on_a_torus = ("--bytes", "1G", "--world", "131072", "--topology", "torus:512x256")
+        refusal = simulate(*on_a_torus, "--algorithm", "binomial_tree").stderr
+        self.assertRegex(refusal, r"try fewer ranks, or slices of \d+ bytes\n$")
 
     def test_of_a_slow_rank_among_many_simulates_each(self):
         words = ("--bytes", "1M", "--world", "2048", "--algorithm", "recursive_doubling", "--link-rate", "8Gbit")
@@ -504,7 +506,7 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--bytes", "4", "--topology", "ring", "--cut", "0-2"), "its cables go to rank 1, rank 7"),
             (("--world", "8", "--bytes", "4", "--topology", "ring", "--cut", "0"), "write 0-1"),
             (("--world", "8", "--bytes", "4", "--cut", "3-s0"), "no algorithm runs"),
-            (("--world", "131072", "--bytes", "1G", "--algorithm", "binomial_tree"), "up to 1024, or 5000000 messages"),
+            (("--world", "131072", "--bytes", "1G", "--algorithm", "mesh"), "up to 1024, or 5000000 messages"),
             (("--world", "8", "--bytes", "4", "--in-network", "--topology", "ring"), "take star, fat_tree:4 or a shape"),
             (("--world", "8", "--bytes", "4", "--in-network", "--topology", "RI(4)_SW(2)", "--cut", "0-1"), "with all of its cables"),
             (("--world", "8", "--bytes", "4", "--in-network", "--algorithm", "ring"), "in place of --algorithm"),

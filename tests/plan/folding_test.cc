@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
+
 #include "plan/known_schedules.h"
 #include "plan/simulate/groups.h"
 #include "ranvier/error.h"
@@ -92,8 +94,8 @@ TEST(Folding, OfSeveralKindsOfRanksChangesNothing) {
   for (const auto& [spec, world, algorithm, group, kinds, slice_bytes] :
        std::vector<Case>{{"star", 64, "halving_doubling", {64, 1}, 32},
                          {"fat_tree:4", 64, "halving_doubling", {64, 1}, 0},
-                         {"star", 60, "hierarchical:4", {60, 1}, 4, 1 << 20},
-                         {"star", 30, "multi_dimensional:5x6", {30, 1}, 6, 1 << 20},
+                         {"star", 60, "hierarchical:4", {60, 1}, 1, 1 << 20},
+                         {"star", 30, "multi_dimensional:5x6", {30, 1}, 1, 1 << 20},
                          {"star", 30, "multi_dimensional:5x6", {30, 1}, 0},
                          {"torus:8x8", 64, "ring", {64, 1}, 8},
                          {"RI(8)_SW(8)", 64, "ring", {16, 4}, 8},
@@ -183,6 +185,60 @@ TEST(Folding, LeavesLargeWorldsOfFewMessagesWhole) {
   EXPECT_NEAR(run.ns, 17 * (4.0 * count + latency_ns), 1e-6 * run.ns);
 }
 
+// Ranks that wait for the first of several slices are not like those that wait for the last; in slices as long as
+// messages, or of which all messages are made, they are.
+TEST(Folding, TakesOtherSlicesWhereThoseAskedForLeaveNoRanksAlike) {
+  for (const auto& [algorithm, spec] :
+       {std::pair("torus:8x8x8", "torus:8x8x8"), std::pair("torus:8x8x8", "star"),
+        std::pair("multi_dimensional:8x8x8", "FC(8)_FC(8)_SW(8)"), std::pair("halving_doubling", "fat_tree:8")}) {
+    SCOPED_TRACE(fmt::format("{} on {}", algorithm, spec));
+    constexpr Rank world = 512;
+    Topology topology =
+        names_a_shape(spec) ? topology_of(parse_network(spec), one_gigabyte) : make_topology(spec, world);
+    for (Link& link : topology.links) link.speed = one_gigabyte;
+    const AlgorithmSpec named = parse_algorithm(algorithm);
+    const Schedule schedule = all_reduce(named.algorithm().name, world, named.dims);
+    const std::size_t count = std::size_t{schedule.chunks} * 150;
+    SimulateOptions options{.slice_bytes = 10'000, .most_whole = 16, .most_messages = 1};
+    const auto one = simulate(schedule, topology, count, 4, options);
+    EXPECT_TRUE(one.folded);
+    EXPECT_FALSE(one.by_smaller_worlds);
+    EXPECT_NE(one.slice_bytes, options.slice_bytes);
+    options = {.slice_bytes = one.slice_bytes, .fold = false};
+    EXPECT_NEAR(simulate(schedule, topology, count, 4, options).ns, one.ns, 1e-9 * one.ns);
+  }
+}
+
+// A tree of twice as many ranks takes a round more.
+TEST(Folding, OfTreesSmallerWorldsTellTheTime) {
+  for (const auto& [algorithm, world, error] :
+       {std::tuple("binomial_tree", 1 << 12, 1e-6), std::tuple("bine_tree", 1 << 12, 1e-6),
+        std::tuple("double_binary_tree", 1 << 12, 5e-3), std::tuple("binomial_tree", 5000, 4e-2)}) {
+    SCOPED_TRACE(fmt::format("{} of {}", algorithm, world));
+    const Schedule schedule = all_reduce(algorithm, world);
+    const Topology star = topology::star(world, one_gigabyte);
+    constexpr std::size_t count = 32 * 1000;
+    SimulateOptions options{.slice_bytes = 4000, .most_messages = 1};
+    const auto one = simulate(schedule, star, count, 4, options);
+    EXPECT_TRUE(one.by_smaller_worlds);
+    EXPECT_LT(one.ranks, world);
+    options.fold = false;
+    options.most_messages = 10'000'000;
+    const auto all = simulate(schedule, star, count, 4, options);
+    EXPECT_EQ(all.ranks, world);
+    EXPECT_NEAR(one.ns, all.ns, error * all.ns);
+    EXPECT_NEAR(static_cast<double>(one.messages), static_cast<double>(all.messages),
+                0.1 * static_cast<double>(all.messages));
+    ASSERT_LE(one.links.size(), all.links.size());
+    for (std::size_t i = 0; i < one.links.size(); i += 8) {
+      EXPECT_EQ(one.links[i].from, all.links[i].from);
+      EXPECT_NEAR(one.links[i].utilisation, all.links[i].utilisation, 0.03) << i;
+    }
+  }
+  // Of a ring, which takes twice as many rounds, no line says anything.
+  EXPECT_FALSE(simulate(all_reduce("ring", 4096), topology::star(4096), 4096, 4).by_smaller_worlds);
+}
+
 // What a refusal proposes is simulated.
 TEST(Folding, IsRefusedWithWhatWouldFold) {
   const auto refused = [](std::string_view algorithm, std::string_view topology, std::size_t count) {
@@ -196,13 +252,13 @@ TEST(Folding, IsRefusedWithWhatWouldFold) {
   EXPECT_THAT(refused("ring", "mesh:64x32", 2048), testing::EndsWith("or topology star in place of it"));
   EXPECT_THAT(refused("ring", "fat_tree:8", 2048), testing::EndsWith("or algorithm recursive_doubling"));
   EXPECT_TRUE(simulate(all_reduce("recursive_doubling", 2048), make_topology("fat_tree:8", 2048), 2048, 4).folded);
-  // Of chunks beyond a slice all ranks are of kinds of their own.
-  const Schedule butterfly = all_reduce("halving_doubling", 2048);
-  const SimulateOptions small_slices{.slice_bytes = 4, .most_messages = 1000};
-  constexpr std::size_t count = 2 * 2048;
-  EXPECT_THAT(support::refusal([&] { simulate(butterfly, topology::star(2048), count, 4, small_slices); }),
-              testing::EndsWith("or slices as large as the vector of 16384 bytes"));
-  EXPECT_TRUE(simulate(butterfly, topology::star(2048), count, 4, {.slice_bytes = 4 * count}).folded);
+  // 4094 messages of 400,000 bytes: two of each, no more.
+  const Schedule tree = all_reduce("binomial_tree", 2048);
+  SimulateOptions options{.slice_bytes = 1000, .most_messages = 10'000};
+  EXPECT_THAT(support::refusal([&] { simulate(tree, make_topology("torus:64x32", 2048), 100'000, 4, options); }),
+              testing::EndsWith("or slices of 200004 bytes"));
+  options.slice_bytes = 200'004;
+  EXPECT_EQ(simulate(tree, make_topology("torus:64x32", 2048), 100'000, 4, options).ranks, 2048);
 }
 
 TEST(Folding, IsNotDoneWhereRanksDiffer) {

@@ -152,7 +152,7 @@ TEST(TopologyOfAShape, HasTheCablesOfItsDimensions) {
   EXPECT_THAT(links, ElementsAre(2 * 24, 2 * 24, 2 * 24));
   EXPECT_EQ(topology_of(parse_network("RI(2)"), {}).links.size(), 2U) << "one cable joins both ends";
   EXPECT_THAT(refusal([] { topology_of(parse_network("FC(1024)_SW(1024)"), {}); }),
-              HasSubstr("take a smaller network"));
+              HasSubstr("take fewer ranks, or smaller full connections"));
 }
 
 // Rank 0 has lost its port: it goes over its neighbour in the ring, and over its switch.

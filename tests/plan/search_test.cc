@@ -42,6 +42,11 @@ Placement tensor_inside() {
   return placement;
 }
 
+double time_of(const StepGraph& graph, const std::vector<double>& split) {
+  const StepTime path{.dimensions = 2, .terms = graph.terms, .cases = {longest_path(graph, split)}};
+  return step_ns(path, split);
+}
+
 TEST(Overlap, IsNeverSlowerThanWaitingAndNeverFasterThanComputing) {
   const NetworkShape shape = parse_network("FC(4)_SW(8)");
   for (const double compute : {0.0, 100.0, 1000.0, 1e6}) {
@@ -54,11 +59,7 @@ TEST(Overlap, IsNeverSlowerThanWaitingAndNeverFasterThanComputing) {
     EXPECT_LE(best.time_ns, waiting.time_ns * (1 + 1e-9));
     EXPECT_GE(best.time_ns, 6 * compute);
     // No other split is faster, by the graph itself.
-    for (double b0 = 1; b0 < 60; b0 += 0.5) {
-      const std::vector<double> split{b0, 60 - b0};
-      const StepTime path{.dimensions = 2, .terms = graph.terms, .cases = {longest_path(graph, split)}};
-      EXPECT_GE(step_ns(path, split), best.time_ns * (1 - 1e-6)) << b0;
-    }
+    for (double b0 = 1; b0 < 60; b0 += 0.5) EXPECT_GE(time_of(graph, {b0, 60 - b0}), best.time_ns * (1 - 1e-6)) << b0;
   }
 }
 
@@ -66,11 +67,71 @@ TEST(Overlap, HidesGradientsBehindComputing) {
   const NetworkShape shape = parse_network("FC(4)_SW(8)");
   const Workload workload = two_blocks(1e6);
   const StepGraph graph = step_graph(workload, tensor_inside(), shape);
-  const std::vector<double> split{30, 30};
-  const StepTime path{.dimensions = 2, .terms = graph.terms, .cases = {longest_path(graph, split)}};
   // Of the gradients only those of the first layer show, beside the tensor collectives: they wait for its weight
   // gradient, and its input gradient is computed meanwhile.
-  EXPECT_NEAR(step_ns(path, split), 6e6 + 4 * 6000.0 / 30, 1e-6);
+  EXPECT_NEAR(time_of(graph, {30, 30}), 6e6 + 4 * 6000.0 / 30, 1e-6);
+}
+
+// Several workloads, any failure and whole links, each by trying all splits.
+TEST(Overlap, OfSeveralStepsAddsUpTheirLongestWays) {
+  const NetworkShape shape = parse_network("FC(4)_SW(8)");
+  const std::vector graphs{step_graph(two_blocks(100), tensor_inside(), shape),
+                           step_graph(two_blocks(700), tensor_inside(), shape)};
+  const std::vector<double> weights{3, 0.5};
+  const StepGraph both = weighted_sum(graphs, weights);
+  DesignProblem problem = with_budget({.dimensions = 2}, {1, 10}, {"b0+b1=60"});
+  const Design best = solve_overlapped(problem, both);
+  expect_certified(problem, best);
+  double least = INFINITY;
+  for (double b0 = 1; b0 < 60; b0 += 0.5) {
+    const std::vector<double> split{b0, 60 - b0};
+    const double time = 3 * time_of(graphs[0], split) + 0.5 * time_of(graphs[1], split);
+    EXPECT_NEAR(time_of(both, split), time, 1e-9 * time);
+    least = std::min(least, time);
+  }
+  EXPECT_LE(best.time_ns, least * (1 + 1e-6));
+  EXPECT_GE(best.time_ns, least * (1 - 0.01));
+}
+
+TEST(Overlap, WithAnyFailureIsTheWorstOfThem) {
+  const NetworkShape shape = parse_network("FC(4)_SW(8)");
+  const StepGraph graph = step_graph(two_blocks(300), tensor_inside(), shape);
+  const StepGraph any = with_any_failure(graph, shape, 4);
+  DesignProblem problem = with_budget({.dimensions = 2}, {1, 10}, {"b0+b1=60"});
+  const Design best = solve_overlapped(problem, any);
+  expect_certified(problem, best);
+  double least = INFINITY;
+  for (double b0 = 1; b0 < 60; b0 += 0.5) {
+    // A link less among four is as two thirds of the bandwidth, a NIC of four less as three quarters.
+    const double worst = std::max(time_of(graph, {b0 * 2 / 3, 60 - b0}), time_of(graph, {b0, (60 - b0) * 3 / 4}));
+    EXPECT_NEAR(time_of(any, {b0, 60 - b0}), worst, 1e-9 * worst);
+    least = std::min(least, worst);
+  }
+  EXPECT_LE(best.time_ns, least * (1 + 1e-6));
+  EXPECT_GE(best.time_ns, least * (1 - 0.01));
+  // Nothing is sent: nothing fails.
+  EXPECT_EQ(with_any_failure(StepGraph{.dimensions = 2, .nodes = {{.constant_ns = 5}}}, shape, 4).nodes.size(), 1u);
+}
+
+TEST(Overlap, OfWholeLinksIsTheBestOfAll) {
+  const NetworkShape shape = parse_network("FC(4)_SW(8)");
+  for (const double compute : {50.0, 400.0})
+    for (const Objective objective : {Objective::time, Objective::time_cost}) {
+      const StepGraph graph = step_graph(two_blocks(compute), tensor_inside(), shape);
+      DesignProblem problem = with_budget({.dimensions = 2}, {1, 10}, {"b0+b1<=60"});
+      problem.objective = objective;
+      const std::vector<double> units{7, 4};
+      const Design best =
+          solve_overlapped(problem, graph, [&](DesignProblem& paths) { return solve_discrete(paths, units); });
+      double least = INFINITY;
+      for (double b0 = 7; b0 < 60; b0 += 7)
+        for (double b1 = 4; b0 + b1 <= 60; b1 += 4) {
+          const double time = time_of(graph, {b0, b1});
+          least = std::min(least, objective == Objective::time ? time : time * (b0 + 10 * b1) / time_cost_scale);
+        }
+      EXPECT_NEAR(best.objective, least, 2e-6 * least);
+      EXPECT_LE(best.lower_bound, least * (1 + 1e-9));
+    }
 }
 
 // ---- Orders.
@@ -321,10 +382,8 @@ TEST(Pareto, OfAGraphFindsItsPathsForEachCost) {
   solve_overlapped(problem, graph);
   const auto front = pareto_front(problem, 12, [&](DesignProblem& each) { return solve_overlapped(each, graph); });
   ASSERT_EQ(front.size(), 12u);
-  for (const ParetoPoint& point : front) {
-    const StepTime path{.dimensions = 2, .terms = graph.terms, .cases = {longest_path(graph, point.bandwidth_gbps)}};
-    EXPECT_NEAR(step_ns(path, point.bandwidth_gbps), point.time_ns, 1e-6 * point.time_ns);
-  }
+  for (const ParetoPoint& point : front)
+    EXPECT_NEAR(time_of(graph, point.bandwidth_gbps), point.time_ns, 1e-6 * point.time_ns);
 }
 
 // Only a budget may be left unspent; what else is said of bandwidths holds at each point.

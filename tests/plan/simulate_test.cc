@@ -4,6 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <map>
+#include <random>
+
 #include "plan/known_schedules.h"
 #include "plan/simulate/collective_times.h"
 #include "plan/simulate/fluid.h"
@@ -49,6 +53,62 @@ TEST(Fluid, MessagesInTurnGoOneAfterAnother) {
   EXPECT_DOUBLE_EQ(network.until_next(), 10);  // 1.5 are left for the later one
   network.advance(10, done);
   EXPECT_THAT(done, testing::ElementsAre(0, 1, 0));
+}
+
+// Rates that are found from what has changed, and those that all flows together have.
+TEST(Fluid, SharesNearbyAsItSharesAll) {
+  std::mt19937 random(3);
+  const auto below = [&](std::uint32_t most) {
+    return std::uniform_int_distribution<std::uint32_t>(0, most - 1)(random);
+  };
+  for (int round = 0; round < 20; ++round) {
+    constexpr std::uint32_t links = 40, channels = 60;
+    std::vector<plan::FluidLink> speeds;
+    for (std::uint32_t i = 0; i < links; ++i) speeds.push_back({1.0 + below(4)});
+    std::vector<std::vector<plan::Crossing>> routes(channels);
+    for (auto& route : routes)
+      for (std::uint32_t hops = 1 + below(3); hops > 0; --hops)
+        if (const std::uint32_t link = below(links); std::ranges::count(route, link, &plan::Crossing::link) == 0)
+          route.push_back({link, 1.0 + below(2)});
+    plan::FluidNetwork network(speeds, routes);
+    std::map<std::uint32_t, double> left;  // by channel that flows
+    for (int event = 0; event < 200; ++event) {
+      for (std::uint32_t starts = below(event == 0 ? channels : 3) + 1; starts > 0; --starts)
+        if (const std::uint32_t channel = below(channels); left.try_emplace(channel, 10.0 + below(90)).second)
+          network.start(channel, left.at(channel));
+      // Water filling, by the book.
+      std::map<std::uint32_t, double> rates;
+      while (rates.size() < left.size()) {
+        double level = INFINITY;
+        std::uint32_t full = 0;
+        for (std::uint32_t link = 0; link < links; ++link) {
+          double room = speeds[link].bytes_per_ns, demand = 0;
+          for (const auto& [channel, bytes] : left)
+            for (const auto& crossing : routes[channel])
+              if (crossing.link == link)
+                rates.contains(channel) ? room -= rates.at(channel)* crossing.times : demand += crossing.times;
+          if (demand == 0 || room / demand >= level) continue;
+          level = room / demand;
+          full = link;
+        }
+        for (const auto& [channel, bytes] : left)
+          if (!rates.contains(channel) && std::ranges::count(routes[channel], full, &plan::Crossing::link) > 0)
+            rates[channel] = level;
+      }
+      double next = INFINITY;
+      for (const auto& [channel, bytes] : left) next = std::min(next, bytes / rates.at(channel));
+      ASSERT_NEAR(network.until_next(), next, 1e-6 * next) << round << ", " << event;
+      const double passes = event % 3 == 0 ? next / 2 : network.until_next();
+      std::vector<std::uint32_t> done;
+      network.advance(passes, done);
+      for (auto& [channel, bytes] : left) bytes -= rates.at(channel) * passes;
+      EXPECT_EQ(done.empty(), event % 3 == 0);
+      for (const auto channel : done) {
+        EXPECT_NEAR(left.at(channel), 0, 1e-5);
+        left.erase(channel);
+      }
+    }
+  }
 }
 
 // Of a queue who has three times as much in it gets three times as much through.

@@ -134,10 +134,14 @@ class Choices::Walk {
   }
 
   bool run() {
+    // Of the last dimension the best is found by halves.
     double choices = 1;
-    for (const std::size_t i : order_) choices *= std::max(0.0, bounds_.second[i] - bounds_.first[i] + 1);
+    for (std::size_t level = 0; level < order_.size(); ++level) {
+      const double range = std::max(0.0, bounds_.second[order_[level]] - bounds_.first[order_[level]] + 1);
+      choices *= level + 1 < order_.size() ? range : 1 + std::log2(std::max(1.0, range));
+    }
     // A part of a box of so many dimensions: what is good lies about in a ball.
-    const auto n = static_cast<double>(order_.size());
+    const auto n = static_cast<double>(order_.size() - 1);
     const double ball = std::pow(3.14159 / 4, n / 2) / std::tgamma(n / 2 + 1);
     return choices * ball <= 4.0 * most_tried && go_on(0);
   }
@@ -234,18 +238,48 @@ class Choices::Walk {
 
   // False where that is too much.
   bool go_on(std::size_t level) {
-    if (level == order_.size()) {
-      if (const auto found = all_.value(links_)) worst_ = keep_(links_, *found) * (priced_ ? time_cost_scale : 1);
-      return true;
-    }
     const std::size_t i = order_[level];
-    const auto [first, last] = range(i, at_[level].bound, rest_[level + 1]);
+    auto [first, last] = range(i, at_[level].bound, rest_[level + 1]);
+    if (level + 1 == order_.size()) {
+      for (std::size_t r = 0; r < all_.rows_.size(); ++r) {
+        const double each = all_.rows_[r].coefficients[i];
+        const double most = (all_.rows_[r].limit - at_[level].used[r]) / each;
+        if (each > 0) last = std::min(last, std::floor(most * (1 + rounding)));
+        if (each < 0) first = std::max(first, std::ceil(most - rounding * std::abs(most)));
+      }
+      if (!(last >= first)) return true;
+      constexpr double most_links = 1e9;
+      return last - first <= most_links && halve(i, first, last, time_with(i, last));
+    }
     if (!(last - first <= most_tried)) return !(last >= first);
     for (links_[i] = first; links_[i] <= last; ++links_[i]) {
       if (++tried_ > most_tried) return false;
       if (may_be_good(level, i) && !go_on(level + 1)) return false;
     }
     return true;
+  }
+
+  double time_with(std::size_t i, double links) {
+    links_[i] = links;
+    return step_ns(all_.problem_.step, all_.bandwidth(links_));
+  }
+
+  // Of the last dimension. With more links a step takes no more time and no less money: from the first to the last
+  // number of them no less than the time with the last for the money of the first.
+  bool halve(std::size_t i, double first, double last, double time_of_last) {
+    if (++tried_ > most_tried) return false;
+    links_[i] = first;
+    const double dollars = std::inner_product(links_.begin(), links_.end(), all_.dollars_.begin(), 0.0);
+    if (time_of_last * (priced_ ? dollars : 1) > worst_ * (1 + rounding)) return true;
+    // Of those that take as long the cheapest.
+    if (!priced_ && first < last && time_with(i, first) <= time_of_last * (1 + rounding)) last = first;
+    if (first == last) {
+      links_[i] = first;
+      if (const auto found = all_.value(links_)) worst_ = keep_(links_, *found) * (priced_ ? time_cost_scale : 1);
+      return true;
+    }
+    const double middle = std::floor((first + last) / 2);
+    return halve(i, middle + 1, last, time_of_last) && halve(i, first, middle, time_with(i, middle));
   }
 
   // Whether anything may that begins so.

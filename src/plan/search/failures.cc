@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <utility>
 #include <vector>
 
 #include "ranvier/design_search.h"
@@ -31,13 +32,11 @@ double slower(const NetworkShape& shape, std::size_t dimension, int nics) {
   return 1;
 }
 
-}  // namespace
-
-StepTime with_any_failure(const StepTime& step, const NetworkShape& shape, int nics) {
-  StepTime result{.dimensions = step.dimensions, .terms = {}, .cases = {}};
-  const std::size_t dimensions = shape.dimensions.size();
+// Of each dimension over which anything is sent: how many times longer it takes then.
+std::vector<std::pair<std::size_t, double>> failures(const std::vector<TrafficTerm>& terms, const NetworkShape& shape,
+                                                     int nics) {
   std::uint32_t used = 0;
-  for (const TrafficTerm& term : step.terms)
+  for (const TrafficTerm& term : terms)
     for (const Load& load : term.loads) {
       if (!(load.bytes > 0)) continue;
       used |= load.dimensions;
@@ -46,15 +45,28 @@ StepTime with_any_failure(const StepTime& step, const NetworkShape& shape, int n
                     "mixed chunk orders load several dimensions together, and a failure slows one of them: leave out "
                     "--survive-failure, or the orders");
     }
-  for (std::size_t failed = 0; failed < dimensions; ++failed) {
-    if ((used >> failed & 1) == 0) continue;
-    const double factor = slower(shape, failed, nics);
+  std::vector<std::pair<std::size_t, double>> all;
+  for (std::size_t failed = 0; failed < shape.dimensions.size(); ++failed)
+    if ((used >> failed & 1) != 0) all.emplace_back(failed, slower(shape, failed, nics));
+  return all;
+}
+
+void add_slower(const std::vector<TrafficTerm>& terms, std::size_t failed, double factor,
+                std::vector<TrafficTerm>& result) {
+  for (TrafficTerm term : terms) {
+    for (Load& load : term.loads)
+      if ((load.dimensions >> failed & 1) != 0) load.bytes *= factor;
+    result.push_back(std::move(term));
+  }
+}
+
+}  // namespace
+
+StepTime with_any_failure(const StepTime& step, const NetworkShape& shape, int nics) {
+  StepTime result{.dimensions = step.dimensions, .terms = {}, .cases = {}};
+  for (const auto& [failed, factor] : failures(step.terms, shape, nics)) {
     const std::size_t first = result.terms.size();
-    for (TrafficTerm term : step.terms) {
-      for (Load& load : term.loads)
-        if ((load.dimensions >> failed & 1) != 0) load.bytes *= factor;
-      result.terms.push_back(std::move(term));
-    }
+    add_slower(step.terms, failed, factor, result.terms);
     for (const StepCase& one : step.cases) {
       StepCase with{.constant_ns = one.constant_ns, .weights = std::vector<double>(first, 0)};
       with.weights.insert(with.weights.end(), one.weights.begin(), one.weights.end());
@@ -63,6 +75,25 @@ StepTime with_any_failure(const StepTime& step, const NetworkShape& shape, int n
   }
   if (result.cases.empty()) return step;
   for (StepCase& one : result.cases) one.weights.resize(result.terms.size(), 0);
+  return result;
+}
+
+StepGraph with_any_failure(const StepGraph& graph, const NetworkShape& shape, int nics) {
+  StepGraph result{.dimensions = graph.dimensions, .terms = {}, .nodes = {}};
+  StepGraph::Node end;
+  for (const auto& [failed, factor] : failures(graph.terms, shape, nics)) {
+    const std::size_t first_term = result.terms.size();
+    const std::size_t first_node = result.nodes.size();
+    add_slower(graph.terms, failed, factor, result.terms);
+    for (StepGraph::Node node : graph.nodes) {
+      if (node.term) *node.term += first_term;
+      for (std::size_t& each : node.after) each += first_node;
+      result.nodes.push_back(std::move(node));
+    }
+    end.after.push_back(result.nodes.size() - 1);
+  }
+  if (end.after.empty()) return graph;
+  result.nodes.push_back(std::move(end));
   return result;
 }
 

@@ -228,13 +228,33 @@ StepCase longest_path(const StepGraph& graph, std::span<const double> bandwidth_
   return path;
 }
 
-Design solve_overlapped(DesignProblem& problem, const StepGraph& graph) {
+StepGraph weighted_sum(std::span<const StepGraph> graphs, std::span<const double> weights) {
+  StepGraph sum{.dimensions = graphs.front().dimensions, .terms = {}, .nodes = {}};
+  for (std::size_t i = 0; i < graphs.size(); ++i) {
+    const std::size_t first_term = sum.terms.size();
+    const std::size_t first_node = sum.nodes.size();
+    for (TrafficTerm term : graphs[i].terms) {
+      for (Load& load : term.loads) load.bytes *= weights[i];
+      sum.terms.push_back(std::move(term));
+    }
+    for (StepGraph::Node node : graphs[i].nodes) {
+      node.constant_ns *= weights[i];
+      if (node.term) *node.term += first_term;
+      for (std::size_t& each : node.after) each += first_node;
+      if (node.after.empty() && first_node > 0) node.after.push_back(first_node - 1);
+      sum.nodes.push_back(std::move(node));
+    }
+  }
+  return sum;
+}
+
+Design solve_overlapped(DesignProblem& problem, const StepGraph& graph, const DesignSolver& solver) {
   constexpr int most_paths = 200;
   problem.step = {.dimensions = graph.dimensions, .terms = graph.terms, .cases = {}};
   const std::vector<double> equal(graph.dimensions, 1);
   problem.step.cases.push_back(longest_path(graph, equal));
   for (int i = 0; i < most_paths; ++i) {
-    Design design = solve(problem);
+    Design design = solver(problem);
     problem.step.cases.push_back(longest_path(graph, design.bandwidth_gbps));
     design.time_ns = step_ns(problem.step, design.bandwidth_gbps);
     design.objective =

@@ -27,11 +27,6 @@ constexpr std::size_t least_period = 4;
 constexpr double little_work = 2e6;
 constexpr double most_work = 1e7;
 
-// What Communication::bytes counts: the whole vector, or what one rank has of it.
-bool counts_the_whole(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce ||
-         collective == Collective::broadcast;
-}
 bool splits(Collective collective) {
   return collective == Collective::reduce_scatter || collective == Collective::all_to_all;
 }
@@ -101,7 +96,7 @@ SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::s
   };
   const auto simulated = [&](std::size_t elements) {
     return simulate({schedule, topology, count_of(schedule, elements), element, options, symmetry,
-                     elements > slice ? 0 : slice / elements});
+                     elements > slice ? 0 : slice / elements, true});
   };
   // A whole number of periods from the length itself, since times come and go with a period.
   const auto shortest = [slices](std::size_t few) { return few + slices % few; };
@@ -117,6 +112,8 @@ SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::s
   const std::size_t least = long_enough(least_period);
   if (!is_long(least)) return simulated(chunk);
   const SimulatedRun one = of_periods(least, 1);
+  if (one.by_smaller_worlds)  // which stream themselves
+    if (auto all = by_smaller_worlds({schedule, topology, count_of(schedule, chunk), element, options})) return *all;
   const double work_of_slice = static_cast<double>(one.work) / static_cast<double>(shortest(least) + least);
   const auto work_of = [&](std::size_t many) { return work_of_slice * static_cast<double>(many); };
   const std::size_t period = long_enough(period_of(schedule));

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 
 namespace ranvier::plan {
 namespace {
 
-constexpr double tiny = 1e-9;  // relative: what is this near is the same
+constexpr double tiny = 1e-9;       // relative: what is this near is the same
+constexpr double rounding = 1e-13;  // of times since the beginning
 // How many times faster than its rate a link passes what it has saved: at once, next to all else.
 constexpr double at_once = 64;
 // The part of a bucket that has to be there before it is used again: less would be many events of no length.
@@ -25,8 +27,14 @@ FluidNetwork::FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector
       senders_(std::move(senders)),
       carried_(links_.size()),
       left_(routes_.size()),
+      begun_(routes_.size()),
+      since_(routes_.size()),
+      place_(routes_.size()),
+      version_(routes_.size()),
+      bottleneck_(routes_.size()),
       rate_(routes_.size()),
       weight_(routes_.size(), 1),
+      shared_(routes_.size()),
       room_(links_.size()),
       demand_(links_.size()),
       on_link_(links_.size()),
@@ -44,39 +52,58 @@ FluidNetwork::FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector
 
 void FluidNetwork::start(std::uint32_t channel, double bytes) {
   left_[channel] = bytes;
+  rate_[channel] = 0;
+  since_[channel] = now_;
+  begun_[channel] = ++starts_;
+  if (bytes <= 0) end_at(channel, now_);
+  place_[channel] = active_.size();
   active_.push_back(channel);
   for (const Crossing& crossing : routes_[channel]) {
     carried_[crossing.link] += bytes * crossing.times;
-    flows_[crossing.link].push_back(channel);
+    flows_[crossing.link].push_back({channel, crossing.times});
     changed_.push_back(crossing.link);
   }
 }
 
 void FluidNetwork::weigh(std::uint32_t channel, double weight) {
-  if (std::exchange(weight_[channel], weight) == weight || left_[channel] == 0) return;
+  if (std::exchange(weight_[channel], weight) == weight || !is_active(channel)) return;
   for (const Crossing& crossing : routes_[channel]) changed_.push_back(crossing.link);
 }
 
-void FluidNetwork::leave(std::uint32_t channel) {
-  for (const Crossing& crossing : routes_[channel]) {
-    auto& flows = flows_[crossing.link];
-    *std::ranges::find(flows, channel) = flows.back();
-    flows.pop_back();
-    changed_.push_back(crossing.link);
+bool FluidNetwork::is_active(std::uint32_t channel) const {
+  return place_[channel] < active_.size() && active_[place_[channel]] == channel;
+}
+
+// Of a link that thousands leave at once, as all pairs do, its flows are gone through once.
+void FluidNetwork::leave(std::span<const std::uint32_t> channels) {
+  left_links_.clear();
+  for (const auto channel : channels) {
+    ++version_[channel];
+    place_[active_.back()] = place_[channel];
+    active_[place_[channel]] = active_.back();
+    active_.pop_back();
+    for (const Crossing& crossing : routes_[channel]) left_links_.push_back(crossing.link);
+  }
+  std::ranges::sort(left_links_);
+  left_links_.erase(std::unique(left_links_.begin(), left_links_.end()), left_links_.end());
+  for (const auto link : left_links_) {
+    std::erase_if(flows_[link], [this](const Flow& flow) { return !is_active(flow.channel); });
+    changed_.push_back(link);
   }
 }
 
 void FluidNetwork::stop(std::uint32_t channel) {
-  if (std::erase(active_, channel) == 0) return;
-  for (const Crossing& crossing : routes_[channel]) carried_[crossing.link] -= left_[channel] * crossing.times;
-  left_[channel] = 0;
-  leave(channel);
+  if (!is_active(channel)) return;
+  const double left = std::max(0.0, left_[channel] - rate_[channel] * (now_ - since_[channel]));
+  for (const Crossing& crossing : routes_[channel]) carried_[crossing.link] -= left * crossing.times;
+  leave({&channel, 1});
 }
 
 double FluidNetwork::until_next() {
   share();
+  while (!ends_.empty() && ends_.front().version != version_[ends_.front().channel]) drop_end();
   double least = std::numeric_limits<double>::infinity();
-  for (const auto channel : active_) least = std::min(least, left_[channel] / rate_[channel]);
+  if (!ends_.empty()) least = std::max(0.0, ends_.front().at - now_);
   for (const Bucket& bucket : buckets_) {
     const double beyond = flow_[bucket.link] - links_[bucket.link].bytes_per_ns;
     if (bucket.open && beyond > tiny * flow_[bucket.link]) least = std::min(least, bucket.bytes / beyond);
@@ -101,16 +128,39 @@ void FluidNetwork::fill(double ns) {
 void FluidNetwork::advance(double ns, std::vector<std::uint32_t>& done) {
   share();
   fill(ns);
+  now_ += ns;
   const std::size_t before = done.size();
-  for (const auto channel : active_) {
-    // What would leave within a millionth of this time leaves now: sums of many rounded times differ by less.
-    const bool leaves = left_[channel] <= rate_[channel] * ns * (1 + tiny) + tiny;
-    left_[channel] = leaves ? 0 : left_[channel] - rate_[channel] * ns;
-    if (leaves) done.push_back(channel);
+  // What would leave within a millionth of this time leaves now: sums of many rounded times differ by less.
+  const double now = now_ + tiny * ns + rounding * now_;
+  for (; !ends_.empty(); drop_end()) {
+    const End& first = ends_.front();
+    if (first.version != version_[first.channel]) continue;
+    const double rate = rate_[first.channel];
+    if (first.at > now + (rate > 0 ? tiny / rate : 0)) break;
+    done.push_back(first.channel);
   }
   if (done.size() == before) return;
-  std::erase_if(active_, [&](std::uint32_t channel) { return left_[channel] == 0; });
-  for (std::size_t i = before; i < done.size(); ++i) leave(done[i]);
+  std::sort(done.begin() + static_cast<std::ptrdiff_t>(before), done.end(),
+            [this](std::uint32_t a, std::uint32_t b) { return begun_[a] < begun_[b]; });
+  leave(std::span(done).subspan(before));
+}
+
+void FluidNetwork::drop_end() {
+  std::pop_heap(ends_.begin(), ends_.end(), std::greater<>());
+  ends_.pop_back();
+}
+
+void FluidNetwork::end_at(std::uint32_t channel, double at) {
+  ends_.push_back({at, channel, ++version_[channel]});
+  std::push_heap(ends_.begin(), ends_.end(), std::greater<>());
+}
+
+void FluidNetwork::set_rate(std::uint32_t channel, double rate) {
+  if (rate == rate_[channel]) return;
+  left_[channel] = std::max(0.0, left_[channel] - rate_[channel] * (now_ - since_[channel]));
+  since_[channel] = now_;
+  rate_[channel] = rate;
+  end_at(channel, left_[channel] > 0 ? now_ + left_[channel] / rate : now_);
 }
 
 // Those whose rate may be another one now: whoever shares a link with what has come, gone or changed, with them, and so
@@ -122,37 +172,104 @@ void FluidNetwork::reach() {
     const auto link = changed_.back();
     changed_.pop_back();
     if (std::exchange(link_reached_[link], reach_) == reach_) continue;
-    for (const auto channel : flows_[link]) {
-      if (std::exchange(channel_reached_[channel], reach_) == reach_) continue;
-      reached_.push_back(channel);
+    for (const auto& [channel, times] : flows_[link]) {
+      if (!take(channel)) continue;
       for (const Crossing& crossing : routes_[channel]) changed_.push_back(crossing.link);
     }
   }
 }
 
+// The few of them whose rates do change, nearly always: those on links that have changed, with all others as they are,
+// and then those for whom that is not fair any more. A flow has its rate if some link on its way is full and has none
+// that is faster (its bottleneck); that is what makes rates max-min fair.
+bool FluidNetwork::share_nearby() {
+  constexpr int most_tries = 6;
+  ++reach_;
+  reached_.clear();
+  for (const auto link : changed_)
+    for (const Flow& flow : flows_[link]) take(flow.channel);
+  for (int i = 0; i < most_tries; ++i) {
+    if (2 * reached_.size() > active_.size()) return false;
+    looked_.clear();
+    for (const auto channel : reached_)
+      for (const Crossing& crossing : routes_[channel]) looked_.push_back(crossing.link);
+    std::ranges::sort(looked_);
+    looked_.erase(std::unique(looked_.begin(), looked_.end()), looked_.end());
+    for (const auto link : looked_) room_[link] = room_beside(link);
+    share_among(reached_);
+    bool more = false;
+    for (const auto link : looked_) more |= take_unfair(link);
+    if (!more) return true;
+  }
+  return false;
+}
+
+// What flows that are not looked at leave of a link.
+double FluidNetwork::room_beside(std::uint32_t link) const {
+  double room = capacity_[link];
+  for (const auto& [channel, times] : flows_[link])
+    if (channel_reached_[channel] != reach_) room -= rate_[channel] * times;
+  return std::max(0.0, room);
+}
+
+// Of a link whose flows share it anew those others for whom that is not fair.
+bool FluidNetwork::take_unfair(std::uint32_t link) {
+  double used = 0, fastest = 0, slowest = std::numeric_limits<double>::infinity();
+  for (const auto& [channel, times] : flows_[link]) {
+    const bool is_new = channel_reached_[channel] == reach_;
+    const double rate = is_new ? shared_[channel] : rate_[channel];
+    used += rate * times;
+    if (!is_new) continue;
+    fastest = std::max(fastest, rate / weight_[channel]);
+    if (bottleneck_[channel] == link) slowest = std::min(slowest, rate / weight_[channel]);
+  }
+  const bool is_full = used >= capacity_[link] * (1 - tiny);
+  bool more = false;
+  for (const auto& [channel, times] : flows_[link]) {
+    if (channel_reached_[channel] == reach_) continue;
+    const double level = rate_[channel] / weight_[channel];
+    const bool may_be_faster = bottleneck_[channel] == link && (!is_full || fastest > level * (1 + tiny));
+    if (may_be_faster || level > slowest * (1 + tiny)) more |= take(channel);
+  }
+  return more;
+}
+
+bool FluidNetwork::take(std::uint32_t channel) {
+  if (std::exchange(channel_reached_[channel], reach_) == reach_) return false;
+  reached_.push_back(channel);
+  return true;
+}
+
 void FluidNetwork::share() {
   if (changed_.empty()) return;
-  if (senders_.empty()) {
+  if (senders_.empty() && share_nearby()) {
+    changed_.clear();
+  } else {
     reach();
     make_room(reached_);
-    share_among(reached_);
-  } else {
-    changed_.clear();
-    make_room(active_);
-    std::ranges::fill(turn_, 0);
-    for (auto& channels : turns_) channels.clear();
-    // They stand in the order in which they began.
-    for (const auto channel : active_) {
-      const std::size_t turn = turn_[senders_[channel]]++;
-      if (turns_.size() <= turn) turns_.emplace_back();
-      turns_[turn].push_back(channel);
-    }
-    for (const auto& channels : turns_) share_among(channels);
+    if (senders_.empty())
+      share_among(reached_);
+    else
+      share_in_turn();
   }
+  for (const auto channel : reached_) set_rate(channel, shared_[channel]);
   if (buckets_.empty()) return;
   std::fill(flow_.begin(), flow_.end(), 0);
   for (const auto channel : active_)
     for (const Crossing& crossing : routes_[channel]) flow_[crossing.link] += rate_[channel] * crossing.times;
+}
+
+// Each sender's messages in the order in which they began. It has others only where these share no link with them.
+void FluidNetwork::share_in_turn() {
+  std::ranges::sort(reached_, {}, [this](std::uint32_t channel) { return begun_[channel]; });
+  for (const auto channel : reached_) turn_[senders_[channel]] = 0;
+  for (auto& channels : turns_) channels.clear();
+  for (const auto channel : reached_) {
+    const std::size_t turn = turn_[senders_[channel]]++;
+    if (turns_.size() <= turn) turns_.emplace_back();
+    turns_[turn].push_back(channel);
+  }
+  for (const auto& channels : turns_) share_among(channels);
 }
 
 void FluidNetwork::make_room(const std::vector<std::uint32_t>& channels) {
@@ -166,7 +283,7 @@ void FluidNetwork::make_room(const std::vector<std::uint32_t>& channels) {
 void FluidNetwork::share_among(const std::vector<std::uint32_t>& channels) {
   used_.clear();
   for (const auto channel : channels) {
-    rate_[channel] = -1;
+    shared_[channel] = -1;
     shared_crossings_ += routes_[channel].size();
     for (const Crossing& crossing : routes_[channel]) {
       if (demand_[crossing.link] == 0) used_.push_back(crossing.link);
@@ -200,15 +317,16 @@ void FluidNetwork::share_among(const std::vector<std::uint32_t>& channels) {
       }
       level = std::min(level, rate);
       for (const auto channel : on_link_[link])
-        if (rate_[channel] == -1) {
-          rate_[channel] = -2;
+        if (shared_[channel] == -1) {
+          shared_[channel] = -2;
+          bottleneck_[channel] = link;
           settling_.push_back(channel);
         }
     }
     for (const auto channel : settling_) {
-      rate_[channel] = level * weight_[channel];
+      shared_[channel] = level * weight_[channel];
       for (const Crossing& crossing : routes_[channel]) {
-        room_[crossing.link] = std::max(0.0, room_[crossing.link] - rate_[channel] * crossing.times);
+        room_[crossing.link] = std::max(0.0, room_[crossing.link] - shared_[channel] * crossing.times);
         demand_[crossing.link] -= crossing.times * weight_[channel];
       }
     }

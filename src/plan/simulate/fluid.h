@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace ranvier::plan {
@@ -61,8 +62,31 @@ class FluidNetwork {
     std::uint32_t link;
   };
 
+  // Of a link: a channel that flows through it, and how often.
+  struct Flow {
+    std::uint32_t channel;
+    double times;
+  };
+
+  // When a message will have left at the rate that it has.
+  struct End {
+    double at;
+    std::uint32_t channel;
+    std::uint64_t version;
+    bool operator>(const End& other) const { return at > other.at; }
+  };
+
   void share();
-  void leave(std::uint32_t channel);
+  bool share_nearby();
+  void share_in_turn();
+  double room_beside(std::uint32_t link) const;
+  bool take(std::uint32_t channel);
+  bool take_unfair(std::uint32_t link);
+  bool is_active(std::uint32_t channel) const;
+  void set_rate(std::uint32_t channel, double rate);
+  void end_at(std::uint32_t channel, double at);
+  void drop_end();
+  void leave(std::span<const std::uint32_t> channels);
   void reach();
   void make_room(const std::vector<std::uint32_t>& channels);
   void share_among(const std::vector<std::uint32_t>& channels);
@@ -76,18 +100,30 @@ class FluidNetwork {
   std::vector<std::uint32_t> senders_;
   std::vector<double> carried_;
   std::vector<std::uint32_t> active_;
-  std::vector<double> left_;  // by channel
+  // By channel:
+  std::vector<double> left_;  // of its message, at the time since which it has its rate
+  std::vector<std::uint64_t> begun_;
+  std::vector<double> since_;
+  std::vector<std::size_t> place_;  // in `active_`
+  std::vector<std::uint64_t> version_;
+  std::vector<std::uint32_t> bottleneck_;  // the link that decides its rate
+  std::uint64_t starts_ = 0;
+  double now_ = 0;
+  std::vector<End> ends_;  // a heap; those of another version are no more
   std::vector<double> rate_;
   std::vector<double> weight_;
   std::size_t shared_crossings_ = 0;
   // Of share(), kept to spare their making.
+  std::vector<double> shared_;  // rates to be
+  std::vector<std::uint32_t> looked_;
   std::vector<double> room_;
   std::vector<double> demand_;
   std::vector<std::uint32_t> used_;
   std::vector<Level> open_;                          // of them, those that still decide: a heap
   std::vector<std::uint32_t> settling_;              // channels that a level decides
   std::vector<std::vector<std::uint32_t>> on_link_;  // of those that share, channels
-  std::vector<std::vector<std::uint32_t>> flows_;    // by link, all channels that flow through it
+  std::vector<std::vector<Flow>> flows_;             // by link, all that flows through it
+  std::vector<std::uint32_t> left_links_;            // those that messages have just left
   std::vector<std::uint32_t> changed_;               // links of what has come or gone since rates were found
   std::vector<std::uint32_t> reached_;               // channels whose rates may have changed with them
   std::vector<std::uint32_t> link_reached_;          // the last time that reach() came to it

@@ -26,12 +26,13 @@ class Folder {
 
   // `proven`: that shifts leave everything as it is.
   std::optional<Instance> fold(bool proven) {
+    if (!proven && !may_be_alike()) return std::nullopt;
     if (!is_invariant()) return std::nullopt;
     for (Rank kind = 0; kind < group_.kinds(); ++kind) {
       firsts_.emplace_back(job_, group_, group_.rank_of(kind, 0));
       // All have about as many.
       const std::size_t messages = firsts_.front().program.sends.size() * static_cast<std::size_t>(group_.kinds());
-      is_too_much_ = !proven && group_.kinds() > 1 && messages > most_messages;
+      is_too_much_ = !proven && group_.kinds() > 1 && messages > job_.most_folded;
       if (is_too_much_) return std::nullopt;
     }
     if (!proven && !are_alike()) return std::nullopt;
@@ -47,6 +48,16 @@ class Folder {
 
  private:
   using Route = std::vector<std::pair<LinkKind, double>>;
+
+  // Of the first kind two ranks, which is looked at in no time.
+  bool may_be_alike() {
+    const Rank last = group_.rank_of(0, group_.shifts() - 1);
+    if (last == 0) return true;
+    if (outline_of(job_, last) == outline_of(job_, 0) && Doing(job_, group_, last).is_like(Doing(job_, group_, 0)))
+      return true;
+    unlike_ = {0, last};
+    return false;
+  }
 
   bool are_alike() {
     for (Rank kind = 0; kind < group_.kinds(); ++kind) {
@@ -75,12 +86,22 @@ class Folder {
   // Whether shifts carry links to links as fast. Shifting moves every rank, so that a kind of link that is there for
   // one rank must be there once for each.
   bool is_invariant() {
+    if (!have_as_many_links()) return false;
     for (LinkNumber number = 0; number < job_.topology.links.size(); ++number) {
       const LinkKind kind = kind_of(group_, job_.topology, number);
       joins_switches_ |= is_between_switches(number);
-      ++count_[kind];
-      const auto [found, added] = kinds_.try_emplace(kind, number);
-      const Link& known = job_.topology.links[found->second];
+      // Links lie in an order: one of the last kinds is likely it.
+      auto recent = std::ranges::find(recent_, kind, &Recent::kind);
+      if (recent == recent_.end()) {
+        constexpr std::size_t most_recent = 16;
+        if (recent_.size() < most_recent)
+          recent = recent_.emplace(recent_.end());
+        else
+          recent = recent_.begin() + static_cast<std::ptrdiff_t>(number % most_recent);
+        *recent = {kind, &count_[kind], kinds_.try_emplace(kind, number).first->second};
+      }
+      ++*recent->count;
+      const Link& known = job_.topology.links[recent->first];
       const LinkSpeed& one = known.speed;
       const LinkSpeed& other = job_.topology.links[number].speed;
       if (known.dimension != job_.topology.links[number].dimension) return false;
@@ -92,6 +113,20 @@ class Folder {
       const bool of_ranks = std::get<0>(kind.first) || std::get<1>(kind.first);
       return of_ranks ? kind.second == group_.shifts() : group_.shifts() % kind.second == 0;
     });
+  }
+
+  // Ranks of a kind, which is soon seen: in meshes they have not.
+  bool have_as_many_links() const {
+    std::vector<std::uint32_t> links(static_cast<std::size_t>(job_.topology.world));
+    for (const Link& link : job_.topology.links)
+      if (link.from < job_.topology.world) ++links[static_cast<std::size_t>(link.from)];
+    std::vector<std::uint32_t> of_kind;
+    for (Rank kind = 0; kind < group_.kinds(); ++kind)
+      of_kind.push_back(links[static_cast<std::size_t>(group_.rank_of(kind, 0))]);
+    for (Rank rank = 0; rank < job_.topology.world; ++rank)
+      if (links[static_cast<std::size_t>(rank)] != of_kind[static_cast<std::size_t>(group_.kind_of(rank))])
+        return false;
+    return true;
   }
 
   // Whether the messages of all ranks of a kind by one shift cross all links of each kind equally often. Those of ranks
@@ -201,6 +236,12 @@ class Folder {
   const Job& job_;
   const Group group_;
   std::vector<Doing> firsts_;  // by kind
+  struct Recent {
+    LinkKind kind = {};
+    Rank* count = nullptr;
+    LinkNumber first = 0;
+  };
+  std::vector<Recent> recent_;
   std::map<LinkKind, LinkNumber> kinds_;
   std::map<LinkKind, Rank> count_;
   bool rounds_are_alike_ = true;
@@ -261,7 +302,7 @@ std::optional<Instance> folded(const Job& job) {
   const Rank world = job.schedule.world;
   const bool uneven =
       std::any_of(job.options.slowdown.begin(), job.options.slowdown.end(), [](double slower) { return slower != 1; });
-  if (world < 2 || uneven || job.options.crash) return std::nullopt;
+  if (world < 2 || uneven || job.options.crash || messages_of_rank(job, 0) > most_messages) return std::nullopt;
   if (job.symmetry != nullptr)
     if (const auto known = job.symmetry->find(job.cut); known != job.symmetry->end())
       return known->second ? Folder(job, *known->second).fold(true) : std::nullopt;

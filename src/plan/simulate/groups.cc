@@ -133,6 +133,13 @@ Schedule in_each(Schedule one, Rank world, const Axes& axes) {
   Schedule all = one;
   all.world = world;
   all.collective = with_buffers_of_roots(one.collective);
+  all.grid = {};
+  if (axes.size() == 1 && !one.grid.dims.empty()) {
+    all.grid.dims = {world / axes.front().size / axes.front().stride};
+    all.grid.dims.insert(all.grid.dims.end(), one.grid.dims.begin(), one.grid.dims.end());
+    all.grid.dims.push_back(axes.front().stride);
+    std::erase(all.grid.dims, 1);
+  }
   all.program = [one = std::move(one), axes](Rank rank) {
     Rank first = rank, member = 0, inner = 1;
     for (const Grouping& axis : axes) {

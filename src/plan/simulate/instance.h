@@ -50,6 +50,9 @@ struct Shifts {
 // lengths.
 using Symmetry = std::map<std::size_t, std::optional<Shifts>>;
 
+// Messages of all kinds of ranks: of more, other ways are as good and quicker.
+inline constexpr std::size_t few_folded = 1 << 20;
+
 struct Job {
   const Schedule& schedule;
   const Topology& topology;
@@ -59,8 +62,22 @@ struct Job {
   // What is known, and added to; of chunks that are all alike.
   Symmetry* symmetry = nullptr;
   std::size_t cut = 0;
+  bool as_long = false;                  // no shorter one is to tell how long it takes
+  std::size_t most_folded = few_folded;  // messages of all kinds of ranks
 };
 Program program_of(const Job&, Rank);
+// Whether elements are counted of the whole vector; else of a chunk.
+constexpr bool counts_the_whole(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce ||
+         collective == Collective::broadcast;
+}
+// 0 where chunks differ.
+std::size_t even_chunk_bytes(const Job&);
+// That it sends, about.
+std::size_t messages_of_rank(const Job&, Rank);
+// No trace, crash or other operation beside it.
+bool is_one_by_itself(const SimulateOptions&);
+bool are_equal(const std::vector<Step>&, const std::vector<Step>&);
 
 // The links of a message's way, and how much of it each carries.
 struct Hop {
@@ -90,6 +107,8 @@ SimulatedRun on_the_line(const SimulatedRun& one, const SimulatedRun& longer, do
 std::uint32_t repeated_rounds(const Job&);
 // Of such a schedule, by its first rounds. Nothing of others, and where too many ranks are not alike.
 std::optional<SimulatedRun> by_first_rounds(const Job&);
+// Of algorithms that take as much longer for each doubling of their ranks, on a star: by smaller worlds.
+std::optional<SimulatedRun> by_smaller_worlds(const Job&);
 // As ranvier::simulate.
 SimulatedRun simulate(const Job&);
 

@@ -53,13 +53,6 @@ std::optional<std::vector<Step>> turned(std::vector<Step> steps, Rank rank, cons
   return steps;
 }
 
-bool are_equal(const std::vector<Step>& one, const std::vector<Step>& other) {
-  return std::ranges::equal(one, other, [](const Step& a, const Step& b) {
-    return std::tie(a.action, a.peer, a.from, a.to, a.round, a.chunks) ==
-           std::tie(b.action, b.peer, b.from, b.to, b.round, b.chunks);
-  });
-}
-
 // The first rounds. Whole programs are long, and of thousands of ranks too long to be made, where one can be had from
 // another: in rings.
 class Beginning {
@@ -137,11 +130,17 @@ std::optional<SimulatedRun> lines(const Job& job, std::uint32_t rounds) {
 
 }  // namespace
 
+bool are_equal(const std::vector<Step>& one, const std::vector<Step>& other) {
+  return std::ranges::equal(one, other, [](const Step& a, const Step& b) {
+    return std::tie(a.action, a.peer, a.from, a.to, a.round, a.chunks) ==
+           std::tie(b.action, b.peer, b.from, b.to, b.round, b.chunks);
+  });
+}
+
 std::uint32_t repeated_rounds(const Job& job) {
   const SimulateOptions& options = job.options;
   // Of these the time is not one of rounds that follow one another.
-  if (options.trace || options.crash || options.reduce_bytes_per_ns > 0 || options.in_a_row > 1 || options.at_once > 1)
-    return 0;
+  if (!is_one_by_itself(options) || options.reduce_bytes_per_ns > 0) return 0;
   std::uint32_t rounds = 0;
   if (job.schedule.world < static_cast<Rank>(fewest_rounds / 2)) return 0;
   for (const Rank rank : {Rank{0}, job.schedule.world / 3, job.schedule.world - 1}) {

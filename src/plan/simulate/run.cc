@@ -1,11 +1,8 @@
 // The discrete events: messages leave and arrive, ranks reduce. What a rank does next is the executor's rule
 // (src/engine/collective.cc): two lists, each in order, each waiting for the other where data demands it.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <queue>
@@ -263,6 +260,7 @@ class Simulation {
     SimulatedRun run{.ns = now_,
                      .folded = instance_.folded,
                      .messages = messages_,
+                     .slice_bytes = options_.slice_bytes,
                      .work = crossings_of_a_message * messages_ + network_.shared_crossings()};
     for (std::size_t link = 0; link < instance_.links.size(); ++link)
       run.links.push_back(
@@ -306,141 +304,3 @@ SimulatedRun on_the_line(const SimulatedRun& one, const SimulatedRun& longer, do
 }
 
 }  // namespace ranvier::plan
-
-namespace ranvier {
-namespace {
-
-constexpr Rank most_folded_ranks = 1 << 20;
-
-// Of one operation: what the others add to the first ones.
-SimulatedRun in_a_row(const plan::Instance& instance, const SimulateOptions& options) {
-  const auto at_once = static_cast<double>(options.at_once);
-  SimulatedRun first = plan::run(plan::beside_itself(instance, options), options);
-  SimulatedRun result;
-  if (options.in_a_row < 2) {
-    result = std::move(first);
-    result.ns /= at_once;
-  } else {
-    result = plan::run(plan::beside_itself(plan::repeated(instance, options.in_a_row), options), options);
-    result.ns = (result.ns - first.ns) / static_cast<double>(options.in_a_row - 1) / at_once;
-    result.trace = std::move(first.trace);
-  }
-  result.ranks = static_cast<Rank>(instance.programs.size());
-  return result;
-}
-
-// Whether groups of ranks communicate, each by itself.
-bool is_divided(const SimulateOptions& options) {
-  return std::ranges::count_if(options.grid, [](Rank size) { return size > 1; }) > 1;
-}
-
-// Of all ranks; no more than `most` of them are counted.
-std::size_t messages_of(const plan::Job& job, std::size_t most) {
-  const Schedule& schedule = job.schedule;
-  const bool whole = schedule.collective == Collective::all_reduce || schedule.collective == Collective::reduce ||
-                     schedule.collective == Collective::broadcast;
-  const double chunk_bytes =
-      static_cast<double>(job.count * job.element_bytes) / (whole ? static_cast<double>(schedule.chunks) : 1.0);
-  double messages = 0;
-  for (Rank rank = 0; rank < schedule.world && messages <= static_cast<double>(most); ++rank)
-    for (const Step& step : schedule.program(rank))
-      if (step.action == Action::send)
-        messages += std::max(1.0, std::ceil(chunk_bytes * step.chunks / static_cast<double>(job.options.slice_bytes)));
-  return messages > static_cast<double>(most) ? most + 1 : static_cast<std::size_t>(messages);
-}
-
-// The longest slices, of no more bytes, that halves of a vector of so many chunks are made of without a rest.
-std::size_t even_slice(const plan::Job& job) {
-  const std::size_t chunk = job.count / job.schedule.chunks * job.element_bytes;
-  if (chunk == 0 || chunk > job.options.slice_bytes || job.count % job.schedule.chunks != 0)
-    return job.options.slice_bytes;
-  return chunk * std::bit_floor(job.options.slice_bytes / chunk);
-}
-
-bool are_few_messages(const plan::Job& job) {
-  return messages_of(job, job.options.most_messages) <= job.options.most_messages;
-}
-
-// What would be simulated instead, by trying.
-std::string way_to_fold(const plan::Job& job) {
-  if (job.options.crash) return "no crash";
-  if (std::ranges::any_of(job.options.slowdown, [](double slower) { return slower != 1; })) return "no slow rank";
-  SimulateOptions longer = job.options;
-  longer.slice_bytes = std::max(longer.slice_bytes, job.count * job.element_bytes);
-  const plan::Job in_long_slices{job.schedule, job.topology, job.count, job.element_bytes, longer};
-  if (longer.slice_bytes > job.options.slice_bytes &&
-      (plan::folded(in_long_slices) || are_few_messages(in_long_slices)))
-    return fmt::format("slices as large as the vector of {} bytes", job.count * job.element_bytes);
-  std::vector<std::string> algorithms;
-  if (const auto dims = plan::grid_dims(job.topology); dims.size() > 1)
-    for (const auto* name : {"torus", "multi_dimensional"})
-      algorithms.push_back(fmt::format("{}:{}", name, fmt::join(dims, "x")));
-  for (const auto* name : {"ring", "recursive_doubling"}) algorithms.emplace_back(name);
-  for (const auto& name : algorithms) {
-    if (is_divided(job.options)) break;
-    const AlgorithmSpec spec = parse_algorithm(name);
-    if (std::ranges::count(spec.algorithm().collectives, job.schedule.collective) == 0) continue;
-    const Schedule other =
-        spec.algorithm().build({.collective = job.schedule.collective, .world = job.schedule.world, .dims = spec.dims});
-    // All chunks alike, which vectors of other lengths nearly are.
-    const std::size_t chunk = std::max<std::size_t>(1, job.count / other.chunks);
-    if (plan::folded({other, job.topology, chunk * other.chunks, job.element_bytes, job.options}))
-      return fmt::format("algorithm {}", name);
-  }
-  if (job.topology.switches != 1) return "topology star in place of it";
-  const bool is_whole = job.topology.links.size() == 2 * static_cast<std::size_t>(job.topology.world);
-  return is_whole ? "algorithm ring" : "all cables of the star";
-}
-
-}  // namespace
-
-SimulatedRun simulate(const Schedule& schedule, const Topology& topology, std::size_t count, std::size_t element_bytes,
-                      const SimulateOptions& options) {
-  return plan::simulate({schedule, topology, count, element_bytes, options});
-}
-
-namespace plan {
-
-SimulatedRun simulate(const Job& job) {
-  const Schedule& schedule = job.schedule;
-  const Topology& topology = job.topology;
-  const SimulateOptions& options = job.options;
-  if (schedule.world != topology.world)
-    throw Error(ErrorKind::usage,
-                fmt::format("a schedule of {} ranks was put on topology {} of {} ranks; build both for "
-                            "one world",
-                            schedule.world, topology.name, topology.world));
-  if (options.crash &&
-      (options.crash->rank < 0 || options.crash->rank >= schedule.world || options.in_a_row > 1 || options.at_once > 1))
-    throw Error(ErrorKind::usage,
-                fmt::format("a crash of rank {} in {} operations; it is of one of the {} ranks, in one",
-                            options.crash->rank, options.in_a_row * options.at_once, schedule.world));
-  if (schedule.world > most_folded_ranks)
-    throw Error(ErrorKind::usage,
-                fmt::format("{} ranks are more than the {} that are simulated", schedule.world, most_folded_ranks));
-  if (options.fold)
-    if (auto instance = folded(job)) return in_a_row(*instance, options);
-  const bool is_whole = schedule.world <= options.most_whole || are_few_messages(job);
-  if (options.fold && !is_whole)
-    if (auto found = by_first_rounds(job)) return *found;
-  // Who plans has no time for many kinds of ranks.
-  if (options.fold && !is_whole && options.most_messages > 0) {
-    SimulateOptions even = options;
-    even.slice_bytes = even_slice(job);
-    if (even.slice_bytes < options.slice_bytes)
-      if (auto instance = folded({schedule, topology, job.count, job.element_bytes, even}))
-        return in_a_row(*instance, even);
-  }
-  if (!is_whole)
-    throw Error(
-        ErrorKind::usage,
-        fmt::format("{} on {} does not look the same from each of its {} ranks, so that each has to be simulated, "
-                    "which is done up to {}, or {} messages of all; try fewer ranks, or {}",
-                    schedule.algorithm, topology.name, schedule.world, options.most_whole, options.most_messages,
-                    options.fold ? way_to_fold(job) : "folding"));
-  return in_a_row(whole(job), options);
-}
-
-}  // namespace plan
-
-}  // namespace ranvier

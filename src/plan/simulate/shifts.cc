@@ -85,20 +85,42 @@ std::optional<std::vector<Rank>> common(const std::vector<Rank>& one, const std:
 std::vector<std::vector<Rank>> grids_of(const Job& job) {
   const Rank world = job.schedule.world;
   std::vector<std::vector<Rank>> grids;
+  const auto add = [&](const std::vector<Rank>& dims) {
+    if (!dims.empty() && std::ranges::count(grids, dims) == 0) grids.push_back(dims);
+  };
   const auto dims = grid_dims(job.topology);
-  const auto both = dims.empty() || job.options.grid.empty() ? std::nullopt : common(dims, job.options.grid);
+  const auto add_with_network = [&](const std::vector<Rank>& others) {
+    if (dims.empty() || others.empty()) return;
+    if (const auto both = common(dims, others)) add(*both);
+  };
+  // Groups, and dimensions along which they work.
+  std::vector<Rank> own = job.schedule.grid.dims;
+  std::erase(own, 1);
   if (job.topology.switches > 1) {
     grids = grids_of_tree(job.topology);
-    if (both) grids.push_back(*both);
-    if (!dims.empty()) grids.insert(grids.end(), {dims, {world}});
+    add_with_network(job.options.grid);
+    add_with_network(own);
+    add(dims);
+    if (!dims.empty()) add({world});
   } else {
-    grids.push_back({world});
-    if (std::has_single_bit(static_cast<unsigned>(world))) grids.push_back(bits_of(world));
-    if (dims.size() > 1) grids.push_back(dims);
-    if (!job.options.grid.empty()) grids.push_back(job.options.grid);
-    if (both) grids.push_back(*both);
+    add({world});
+    if (std::has_single_bit(static_cast<unsigned>(world))) add(bits_of(world));
+    if (dims.size() > 1) add(dims);
+    add(job.options.grid);
+    add(own);
+    add_with_network(job.options.grid);
+    add_with_network(own);
   }
   return grids;
+}
+
+std::uint64_t outline_of(const Job& job, Rank rank) {
+  std::uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (const Step& step : job.schedule.program(rank)) {
+    hash = (hash ^ static_cast<std::uint64_t>(step.action)) * 1099511628211u;
+    hash = (hash ^ step.chunks) * 1099511628211u;
+  }
+  return hash;
 }
 
 std::optional<Shifts> shifts_of(const Job& job, const Sights& sights, const std::vector<Rank>& dims, Rank least,
@@ -109,15 +131,16 @@ std::optional<Shifts> shifts_of(const Job& job, const Sights& sights, const std:
     Rank rank;
     Doing doing;
     Sights::Sight sight;
+    std::uint64_t outline;
   };
   const auto known_of = [&](Rank rank) {
     Doing doing(job, all, rank);
     auto sight = sights.of(rank, doing, all);
-    return Known{rank, std::move(doing), std::move(sight)};
+    return Known{rank, std::move(doing), std::move(sight), outline_of(job, rank)};
   };
   std::vector<Known> known{known_of(ranks.front())};
   const std::size_t messages = std::max<std::size_t>(1, known.front().doing.program.sends.size());
-  const Rank most = std::min({most_kinds, world / 2, static_cast<Rank>(most_messages / messages)});
+  const Rank most = std::min({most_kinds, world / 2, static_cast<Rank>(job.most_folded / messages)});
   is_too_much |= most < std::min(most_kinds, world / 2);
   if (most < 2) return std::nullopt;
   for (const Rank rank : std::span(ranks).subspan(1)) known.push_back(known_of(rank));
@@ -128,7 +151,9 @@ std::optional<Shifts> shifts_of(const Job& job, const Sights& sights, const std:
     const auto leaves_all_alike = [&](Rank step) {
       return std::ranges::all_of(known, [&](const Known& each) {
         const Rank place = each.rank / stride % size;
-        const Known other = known_of(each.rank + ((place + step) % size - place) * stride);
+        const Rank rank = each.rank + ((place + step) % size - place) * stride;
+        if (outline_of(job, rank) != each.outline) return false;
+        const Known other = known_of(rank);
         return other.sight == each.sight && other.doing.is_like(each.doing);
       });
     };

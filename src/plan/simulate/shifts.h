@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -49,6 +50,7 @@ class Group {
   }
 
   Rank kind_of(Rank rank) const {
+    if (kinds_ == 1) return 0;
     Rank kind = 0;
     for (std::size_t i = 0; i < dims_.size(); ++i) kind = kind * steps_[i] + place(rank, i) % steps_[i];
     return kind;
@@ -86,6 +88,9 @@ inline LinkKind kind_of(const Group& group, const Topology& topology, LinkNumber
   return {from_rank, to_rank, group.kind_of(from_rank ? link.from : link.to),
           from_rank && to_rank ? group.difference(link.from, link.to) : link.dimension};
 }
+
+// What its steps do with how many chunks each: of ranks that are alike the same, and told sooner than their programs.
+std::uint64_t outline_of(const Job&, Rank);
 
 // What a rank does, by whom it shifts to.
 struct Doing {

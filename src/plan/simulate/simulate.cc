@@ -1,0 +1,239 @@
+// Which way a world is simulated: folded where ranks do the same; whole where all send few messages; by its first
+// rounds, by other slices or by smaller worlds where those tell how long it takes; or not at all.
+#include "ranvier/simulate.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "plan/simulate/collective_times.h"
+#include "plan/simulate/instance.h"
+#include "plan/simulate/shifts.h"
+#include "ranvier/error.h"
+
+namespace ranvier::plan {
+namespace {
+
+constexpr Rank most_folded_ranks = 1 << 20;
+// Messages that are simulated one by one in about a second, which is not worth any other way.
+constexpr std::size_t few_messages = 500'000;
+// In so many slices or more, chunks of fewer tell how long it takes.
+constexpr std::size_t long_chunk = 64;
+// Of small worlds that are simulated whole: a minute or two.
+constexpr std::size_t most_of_small_worlds = 50'000'000;
+
+// Of one operation: what the others add to the first ones.
+SimulatedRun in_a_row(const Instance& instance, const SimulateOptions& options) {
+  const auto at_once = static_cast<double>(options.at_once);
+  SimulatedRun first = run(beside_itself(instance, options), options);
+  SimulatedRun result;
+  if (options.in_a_row < 2) {
+    result = std::move(first);
+    result.ns /= at_once;
+  } else {
+    result = run(beside_itself(repeated(instance, options.in_a_row), options), options);
+    result.ns = (result.ns - first.ns) / static_cast<double>(options.in_a_row - 1) / at_once;
+    result.trace = std::move(first.trace);
+  }
+  result.ranks = static_cast<Rank>(instance.programs.size());
+  return result;
+}
+
+// Of all ranks; no more than `most` of them are counted. A few ranks all over the world say where that is plain.
+std::size_t messages_of(const Job& job, std::size_t most) {
+  constexpr Rank some = 8;
+  const Rank world = job.schedule.world;
+  if (world > 1024) {
+    double sampled = 0;
+    for (Rank i = 0; i < some; ++i) sampled += static_cast<double>(messages_of_rank(job, (world / some + 37) * i + 1));
+    if (sampled / some * world > 4.0 * static_cast<double>(most)) return most + 1;
+  }
+  std::size_t messages = 0;
+  for (Rank rank = 0; rank < world && messages <= most; ++rank) messages += messages_of_rank(job, rank);
+  return std::min(messages, most + 1);
+}
+
+// Slices by which more ranks may be alike: the longest, of no more bytes, that all messages are made of without a rest,
+// and as long ones as the longest message.
+std::vector<std::size_t> other_slices(const Job& job) {
+  const std::size_t chunk = even_chunk_bytes(job);
+  if (chunk == 0) return {};
+  std::set<std::uint32_t> lengths;
+  for (const Step& step : job.schedule.program(0))
+    if (step.action == Action::send) lengths.insert(step.chunks);
+  if (lengths.empty() || *lengths.rbegin() * chunk <= job.options.slice_bytes) return {};
+  std::vector<std::size_t> slices;
+  for (std::size_t few = job.options.slice_bytes / chunk; few > 0; --few) {
+    if (!std::ranges::all_of(lengths, [few](std::size_t length) { return length <= few || length % few == 0; }))
+      continue;
+    if (few * chunk < job.options.slice_bytes) slices.push_back(few * chunk);
+    break;
+  }
+  slices.push_back(*lengths.rbegin() * chunk);
+  return slices;
+}
+
+std::optional<SimulatedRun> by_other_slices(const Job& job) {
+  for (const std::size_t slice : other_slices(job)) {
+    SimulateOptions other = job.options;
+    other.slice_bytes = slice;
+    if (auto instance = folded({job.schedule, job.topology, job.count, job.element_bytes, other}))
+      return in_a_row(*instance, other);
+  }
+  return std::nullopt;
+}
+
+// Whether groups of ranks communicate, each by itself.
+bool is_divided(const SimulateOptions& options) {
+  return std::ranges::count_if(options.grid, [](Rank size) { return size > 1; }) > 1;
+}
+
+std::size_t longest_message(const Job& job) {
+  const std::size_t parts = counts_the_whole(job.schedule.collective) ? job.schedule.chunks : 1;
+  const std::size_t chunk = (job.count + parts - 1) / parts * job.element_bytes;
+  std::uint32_t chunks = 0;
+  for (const Step& step : job.schedule.program(0))
+    if (step.action == Action::send) chunks = std::max(chunks, step.chunks);
+  return chunk * chunks;
+}
+
+// The shortest slices of which all ranks send few enough messages; 0: there are none.
+std::size_t slices_of_few(const Job& job) {
+  const std::size_t longest = longest_message(job);
+  if (longest <= job.options.slice_bytes) return 0;
+  SimulateOptions whole_messages = job.options;
+  whole_messages.slice_bytes = longest;
+  const std::size_t messages = messages_of({job.schedule, job.topology, job.count, job.element_bytes, whole_messages},
+                                           job.options.most_messages);
+  return messages > job.options.most_messages ? 0
+                                              : longest / (job.options.most_messages / messages) + job.element_bytes;
+}
+
+// What would be simulated instead.
+std::string remedy(const Job& job) {
+  if (!job.options.fold) return "folding";
+  if (job.options.most_messages == 0) return "an algorithm whose ranks are alike";  // nobody reads it
+  if (job.options.crash) return "no crash";
+  if (std::ranges::any_of(job.options.slowdown, [](double slower) { return slower != 1; })) return "no slow rank";
+  if (const std::size_t slice = slices_of_few(job); slice > 0) return fmt::format("slices of {} bytes", slice);
+  std::vector<std::string> algorithms;
+  if (const auto dims = grid_dims(job.topology); dims.size() > 1)
+    for (const auto* name : {"torus", "multi_dimensional"})
+      algorithms.push_back(fmt::format("{}:{}", name, fmt::join(dims, "x")));
+  for (const auto* name : {"ring", "recursive_doubling"}) algorithms.emplace_back(name);
+  for (const auto& name : algorithms) {
+    if (is_divided(job.options)) break;
+    const AlgorithmSpec spec = parse_algorithm(name);
+    if (std::ranges::count(spec.algorithm().collectives, job.schedule.collective) == 0) continue;
+    const Schedule other =
+        spec.algorithm().build({.collective = job.schedule.collective, .world = job.schedule.world, .dims = spec.dims});
+    // A short vector, whose chunks are all alike, which others nearly are.
+    if (folded({other, job.topology, other.chunks, job.element_bytes, job.options}))
+      return fmt::format("algorithm {}", name);
+  }
+  if (job.topology.switches != 1) return "topology star in place of it";
+  const bool is_whole = job.topology.links.size() == 2 * static_cast<std::size_t>(job.topology.world);
+  return is_whole ? "algorithm ring" : "all cables of the star";
+}
+
+[[noreturn]] void refuse(const Job& job) {
+  throw Error(
+      ErrorKind::usage,
+      fmt::format("{} on {} does not look the same from each of its {} ranks, so that each has to be simulated, "
+                  "which is done up to {}, or {} messages of all; try fewer ranks, or {}",
+                  job.schedule.algorithm, job.topology.name, job.schedule.world, job.options.most_whole,
+                  job.options.most_messages, remedy(job)));
+}
+
+void check(const Job& job) {
+  const SimulateOptions& options = job.options;
+  const Rank world = job.schedule.world;
+  if (world != job.topology.world)
+    throw Error(ErrorKind::usage,
+                fmt::format("a schedule of {} ranks was put on topology {} of {} ranks; build both for "
+                            "one world",
+                            world, job.topology.name, job.topology.world));
+  if (options.crash &&
+      (options.crash->rank < 0 || options.crash->rank >= world || options.in_a_row > 1 || options.at_once > 1))
+    throw Error(ErrorKind::usage,
+                fmt::format("a crash of rank {} in {} operations; it is of one of the {} ranks, in one",
+                            options.crash->rank, options.in_a_row * options.at_once, world));
+  if (world > most_folded_ranks)
+    throw Error(ErrorKind::usage,
+                fmt::format("{} ranks are more than the {} that are simulated", world, most_folded_ranks));
+}
+
+}  // namespace
+
+std::size_t even_chunk_bytes(const Job& job) {
+  if (!counts_the_whole(job.schedule.collective)) return job.count * job.element_bytes;
+  return job.count % job.schedule.chunks == 0 ? job.count / job.schedule.chunks * job.element_bytes : 0;
+}
+
+std::size_t messages_of_rank(const Job& job, Rank rank) {
+  const Schedule& schedule = job.schedule;
+  const double parts = counts_the_whole(schedule.collective) ? schedule.chunks : 1;
+  const double chunk_bytes = static_cast<double>(job.count * job.element_bytes) / parts;
+  double messages = 0;
+  for (const Step& step : schedule.program(rank))
+    if (step.action == Action::send)
+      messages += std::max(1.0, std::ceil(chunk_bytes * step.chunks / static_cast<double>(job.options.slice_bytes)));
+  return static_cast<std::size_t>(std::min(messages, 1e18));
+}
+
+bool is_one_by_itself(const SimulateOptions& options) {
+  return !options.trace && !options.crash && options.in_a_row == 1 && options.at_once == 1;
+}
+
+SimulatedRun simulate(const Job& job) {
+  check(job);
+  const SimulateOptions& options = job.options;
+  const std::size_t chunk_bytes = even_chunk_bytes(job);
+  const bool streams = !job.as_long && is_one_by_itself(options) && chunk_bytes / long_chunk >= options.slice_bytes;
+  const auto by_fewer_slices = [&] {
+    return streamed(job.schedule, job.topology, chunk_bytes / job.element_bytes, job.element_bytes, options);
+  };
+  if (const std::size_t messages = streams ? messages_of_rank(job, 0) : 0; messages > few_messages) {
+    // So many in each slice that some slices of them are too many.
+    if (options.fold && messages / (chunk_bytes / options.slice_bytes) > few_messages / long_chunk) {
+      if (auto found = by_other_slices(job)) return *found;
+      if (job.schedule.world > options.most_whole) refuse(job);
+    }
+    return by_fewer_slices();
+  }
+  if (options.fold)
+    if (auto instance = folded(job)) return in_a_row(*instance, options);
+  const bool is_small = job.schedule.world <= options.most_whole;
+  const std::size_t most = is_small ? most_of_small_worlds : options.most_messages;
+  const std::size_t messages = messages_of(job, most);
+  const bool is_whole = messages <= most;
+  if (streams && is_small && messages > few_messages) return by_fewer_slices();
+  if (is_whole && (is_small || messages <= few_messages)) return in_a_row(whole(job), options);
+  // Who plans has no time for more.
+  if (options.fold) {
+    if (auto found = by_first_rounds(job)) return *found;
+    if (options.most_messages > 0) {
+      if (auto found = by_other_slices(job)) return *found;
+      if (auto found = by_smaller_worlds(job)) return *found;
+      Job slowly = job;
+      slowly.most_folded = most_messages;
+      if (auto instance = folded(slowly)) return in_a_row(*instance, options);
+    }
+  }
+  if (is_whole) return in_a_row(whole(job), options);
+  refuse(job);
+}
+
+}  // namespace ranvier::plan
+
+namespace ranvier {
+
+SimulatedRun simulate(const Schedule& schedule, const Topology& topology, std::size_t count, std::size_t element_bytes,
+                      const SimulateOptions& options) {
+  return plan::simulate({schedule, topology, count, element_bytes, options});
+}
+
+}  // namespace ranvier
