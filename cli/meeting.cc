@@ -99,12 +99,12 @@ std::unique_ptr<Communicator> meet(const WorldPlace& place, const CommunicatorOp
 
 int refuse_to_meet(std::string_view speaker, const std::exception& why,
                    const std::function<void(const WorldPlace&)>& tell_others) {
-  const int code = fail(speaker, why);
   std::optional<WorldPlace> place;
   try {
     place = world_from_environment();
   } catch (const Error&) {  // nobody knows where the others are
   }
+  const int code = fail(place ? fmt::format("{}, rank {}", speaker, place->rank) : std::string(speaker), why);
   if (place && place->world > 1) tell_others(*place);
   return code;
 }

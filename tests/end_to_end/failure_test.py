@@ -344,7 +344,6 @@ class Failure(TrainingTest):
             (("--compress", "bf61"), "did you mean 'bf16'?"),
             (("--compress", "rans+int8"), "'int8' stands behind 'rans'"),
             (("--sync", "lokal:4"), "did you mean 'local'?"),
-            (("--workers", "2"), "--workers starts processes"),
             (("--plan", nowhere), nowhere),
             (("--config", nowhere), nowhere),
         ):
