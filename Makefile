@@ -112,7 +112,7 @@ run-python:
 
 # Long campaigns; the corpora stay in build/fuzz and are gone on with. Tests run some seconds of each (fuzz_short_*).
 FUZZ_SECONDS ?= 60
-FUZZERS := calls_fuzz checkpoint_fuzz codec_fuzz coding_fuzz control_fuzz files_fuzz greeting_fuzz guests_fuzz http2_fuzz meeting_fuzz requests_fuzz text_fuzz tls_fuzz udp_fuzz
+FUZZERS := calls_fuzz checkpoint_fuzz codec_fuzz coding_fuzz control_fuzz exchange_fuzz files_fuzz greeting_fuzz guests_fuzz http2_fuzz lanes_fuzz lines_fuzz meeting_fuzz requests_fuzz ring_fuzz text_fuzz tls_fuzz udp_fuzz
 fuzz:
 	@scripts/setup.sh $(VENV) clang-14 libclang-rt-14-dev
 	cmake --preset fuzz

@@ -52,6 +52,9 @@ CommunicatorOptions communicator_options(const Options& options, const WorldPlac
     result.node = fmt::format("{}", place.local_rank * static_cast<Rank>(*options.nodes) / place.local_world);
   result.suspect_after = options.dead_after / 3;
   result.dead_after = options.dead_after;
+  result.purpose = options.compare ? "ranvier bench --compare-transports"
+                   : options.probe ? "ranvier bench --probe"
+                                   : "ranvier bench";
   return result;
 }
 
@@ -143,15 +146,25 @@ std::string reason_of_any(Communicator& control, const std::string& own) {
   return {text.begin(), std::find(text.begin(), text.end(), 0)};
 }
 
+// Calls `act`, and what ends it here is told to all ranks of `control`.
+template <class Act>
+int telling_others(Communicator& control, const Act& act) {
+  try {
+    return act();
+  } catch (const std::exception& why) {
+    control.abort(words_of(why));  // no news to the others where it came from them
+    throw;
+  }
+}
+
 // Every transport between ranks that a launcher started: each rank has a communicator of every one, and what is to be
 // measured next goes over one more.
 int compare_as_rank(const Options& options, const WorldPlace& place) {
-  refuse_transport(options);
   CommunicatorOptions plain = communicator_options(options, place);
   plain.transport = "tcp";
   plain.algorithm = "auto";
   plain.measure = plain.learn = false;
-  const auto control = meet(place, plain, "control");
+  const auto control = meet(place, plain);
   std::vector<bench::Compared> all;
   std::vector<std::unique_ptr<Communicator>> met;
   for (const std::string& name : bench::compared_transports()) {
@@ -172,21 +185,23 @@ int compare_as_rank(const Options& options, const WorldPlace& place) {
     if (absent.empty()) met.push_back(std::move(communicator));
   }
 
-  if (place.rank != bench::first_rank) {
-    std::vector<Communicator*> served;
-    for (const auto& each : met) served.push_back(each.get());
-    bench::serve_communicators(*control, served, options.buffers);
-    return 0;
-  }
-  const bench::Dismissal dismissal(*control);
-  std::size_t number = 0;
-  for (bench::Compared& each : all) {
-    if (!each.absent.empty()) continue;
-    each.world = bench::communicator_world(*control, *met[number], options.buffers, number);
-    ++number;
-  }
-  const auto where = place.local_world == place.world ? "on one host" : "on several hosts";
-  return bench::compare_transports(options, place.world, where, all, JsonFile(options.json_file));
+  return telling_others(*control, [&] {
+    if (place.rank != bench::first_rank) {
+      std::vector<Communicator*> served;
+      for (const auto& each : met) served.push_back(each.get());
+      bench::serve_communicators(*control, served, options.buffers);
+      return 0;
+    }
+    const bench::Dismissal dismissal(*control);
+    std::size_t number = 0;
+    for (bench::Compared& each : all) {
+      if (!each.absent.empty()) continue;
+      each.world = bench::communicator_world(*control, *met[number], options.buffers, number);
+      ++number;
+    }
+    const auto where = place.local_world == place.world ? "on one host" : "on several hosts";
+    return bench::compare_transports(options, place.world, where, all, JsonFile(options.json_file));
+  });
 }
 
 // Coordinates worlds that it starts on this machine.
@@ -256,22 +271,53 @@ int run_rank(const Options& options, const WorldPlace& place) {
   if (socket != nullptr)
     return bench::serve(*bench::communicator_peer(*communicator, options.buffers), bench::connect_lines(socket));
 
-  if (place.rank != bench::first_rank) {
-    Communicator* const measured = communicator.get();
-    bench::serve_communicators(*communicator, {&measured, 1}, options.buffers);
-    return 0;
+  return telling_others(*communicator, [&] {
+    if (place.rank != bench::first_rank) {
+      Communicator* const measured = communicator.get();
+      bench::serve_communicators(*communicator, {&measured, 1}, options.buffers);
+      return 0;
+    }
+    const bench::Dismissal dismissal(*communicator);
+    const auto world = bench::communicator_world(*communicator, *communicator, options.buffers);
+    if (!options.tune_file.empty()) return bench::tune(options, *world, bench::TuningFile(options.tune_file));
+    const JsonFile file(options.json_file);
+    return bench::measure_all(options, *world, {}, {}, file);
+  });
+}
+
+// Of whoever is to be a rank of a job that something else started; none where nothing says so rightly.
+std::optional<WorldPlace> place_in_job() {
+  if (std::getenv(started_variable) != nullptr) return std::nullopt;
+  try {
+    return world_from_environment();
+  } catch (const Error&) {  // which is said where it matters
+    return std::nullopt;
   }
-  const bench::Dismissal dismissal(*communicator);
-  const auto world = bench::communicator_world(*communicator, *communicator, options.buffers);
-  if (!options.tune_file.empty()) return bench::tune(options, *world, bench::TuningFile(options.tune_file));
-  const JsonFile file(options.json_file);
-  return bench::measure_all(options, *world, {}, {}, file);
+}
+
+// What can be found out before the ranks meet.
+std::optional<Options> options_of_rank(const Arguments& arguments) {
+  auto options = bench::parse_options(arguments);
+  const auto place = place_in_job();
+  if (!options || options->explain || !place) return options;
+  if (options->ranks && place->world > 1)
+    throw Error(ErrorKind::usage,
+                fmt::format("--ranks starts processes, and {} has started this one already as rank {} of {}; leave it "
+                            "out",
+                            place->launcher, place->rank, place->world));
+  if (options->compare) refuse_transport(*options);
+  return options;
 }
 
 }  // namespace
 
 int run_bench(const Arguments& arguments) {
-  const auto options = bench::parse_options(arguments);
+  std::optional<Options> options;
+  try {
+    options = options_of_rank(arguments);
+  } catch (const Error& why) {
+    return refuse_to_meet("ranvier bench", why, [&](const WorldPlace& place) { decline(place, why); });
+  }
   if (!options) return 0;
   if (options->explain) return bench::explain(*options);
   if (options->ranks && std::getenv(started_variable) == nullptr) return run_coordinator(*options);

@@ -13,6 +13,7 @@
 #include "base/edits.h"
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
+#include "ranvier/security.h"
 #include "ranvier/text.h"
 #include "ranvier/transport.h"
 #include "schedule/spelling.h"
@@ -35,6 +36,11 @@ std::uint64_t count_from(const std::string& flags, const std::string& word, std:
 [[noreturn]] void refuse_extras(const CLI::App& app, const std::vector<std::string>& extras) {
   const auto is_option = [](const std::string& word) { return word.size() > 1 && word.front() == '-'; };
   const auto option = std::find_if(extras.begin(), extras.end(), is_option);
+  // --key $(cat job.key)
+  if (std::ranges::any_of(extras, [](const std::string& word) { return has_job_key(word); }))
+    refuse(
+        "one word is a key: others of this host may have read it there; make a new one in a file (ranvier key new > "
+        "job.key) and name that with --key");
   if (option == extras.end())
     refuse(fmt::format("'{}' is one word too many; options begin with '--' (see {} --help)", extras.front(),
                        app.get_name()));

@@ -14,7 +14,6 @@
 #include <system_error>
 #include <thread>
 
-#include "engine/rendezvous.h"
 #include "output.h"
 #include "ranvier/error.h"
 #include "ranvier/store.h"
@@ -266,9 +265,8 @@ class StandIns {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
     const auto place = file_store(store);
-    engine::decline(Error(ErrorKind::unreachable, "it " + how),
-                    engine::exchange_through(*place, static_cast<Rank>(rank), launch.count),
-                    steady_clock::now() + launch.grace);
+    Communicator::decline(*place, static_cast<Rank>(rank), launch.count, Error(ErrorKind::unreachable, "it " + how),
+                          {.join_timeout = launch.grace});
     _exit(0);
   }
 

@@ -101,9 +101,7 @@ int run(const Arguments& arguments) {
   try {
     return command.run({arguments.begin() + 1, arguments.end()});
   } catch (const Error& problem) {
-    // One write, so that the words of several ranks do not mix.
-    say(fmt::format("ranvier {}: {}\n{}", command.name, problem.what(), problem.flight_record()));
-    return problem.kind() == ErrorKind::usage ? 2 : 1;
+    return fail(fmt::format("ranvier {}", command.name), problem);
   }
 }
 
@@ -115,12 +113,8 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit (ulimit -f) fails with a reason, and becomes a sentence
   try {
     return ranvier::cli::after_output(ranvier::cli::run({argv + 1, argv + argc}));
-  } catch (const ranvier::Error& problem) {
-    ranvier::cli::say(fmt::format("ranvier: {}\n", problem.what()));
-    return problem.kind() == ranvier::ErrorKind::usage ? 2 : 1;
   } catch (const std::exception& problem) {
     if (std::ferror(stdout) != 0) return ranvier::cli::after_output(1);  // fmt throws what it could not print
-    ranvier::cli::say(fmt::format("ranvier: {}\n", ranvier::cli::words_of(problem)));
-    return 1;
+    return ranvier::cli::fail("ranvier", problem);
   }
 }

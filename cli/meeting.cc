@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "base/file_lock.h"
+#include "output.h"
 #include "ranvier/error.h"
 #include "temporary.h"
 
@@ -93,6 +95,26 @@ std::unique_ptr<Communicator> meet(const WorldPlace& place, const CommunicatorOp
                                    const std::string& subject) {
   const Meeting meeting(place, subject);
   return Communicator::connect(meeting.store(), place.rank, place.world, options);
+}
+
+int refuse_to_meet(std::string_view speaker, const std::exception& why,
+                   const std::function<void(const WorldPlace&)>& tell_others) {
+  std::optional<WorldPlace> place;
+  try {
+    place = world_from_environment();
+  } catch (const Error&) {  // nobody knows where the others are
+  }
+  const int code = fail(place ? fmt::format("{}, rank {}", speaker, place->rank) : std::string(speaker), why);
+  if (place && place->world > 1) tell_others(*place);
+  return code;
+}
+
+void decline(const WorldPlace& place, const std::exception& why) {
+  try {
+    const Meeting meeting(place);
+    Communicator::decline(meeting.store(), place.rank, place.world, why);
+  } catch (const std::exception&) {  // nobody is there who could be told
+  }
 }
 
 }  // namespace ranvier::cli

@@ -1,12 +1,13 @@
 // How a process of a world that something else started meets the others, without torch.
 #pragma once
 
-#include <chrono>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/socket.h"
 #include "launch.h"
@@ -46,5 +47,12 @@ class Meeting {
 };
 
 std::unique_ptr<Communicator> meet(const WorldPlace&, const CommunicatorOptions&, const std::string& subject = {});
+
+// Of a rank whose words or settings cannot be followed: says why, and then tells the others, who would wait for it, by
+// `tell_others`; of a process that stands alone nothing is told. Returns the exit code.
+int refuse_to_meet(std::string_view speaker, const std::exception& why,
+                   const std::function<void(const WorldPlace&)>& tell_others);
+// Instead of meeting: the others know why, once they have come.
+void decline(const WorldPlace&, const std::exception& why);
 
 }  // namespace ranvier::cli

@@ -59,6 +59,12 @@ std::string words_of(const std::exception& problem) {
   return "there is not enough memory for this; ask for less, or allow more (ulimit -v, the limits of a container)";
 }
 
+int fail(std::string_view speaker, const std::exception& problem) {
+  const auto* ours = dynamic_cast<const Error*>(&problem);
+  say(fmt::format("{}: {}\n{}", speaker, words_of(problem), ours == nullptr ? "" : ours->flight_record()));
+  return ours != nullptr && ours->kind() == ErrorKind::usage ? 2 : 1;
+}
+
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(stream, F_GETFD) < 0)

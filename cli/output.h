@@ -46,6 +46,10 @@ void say(const std::string& text);
 // What an exception says, in words that tell what to do also where memory is missing.
 std::string words_of(const std::exception&);
 
+// Says what ended a program or a rank of it, the speaker, and returns its exit code. One write, so that the words of
+// several do not mix.
+int fail(std::string_view speaker, const std::exception&);
+
 // To be called before anything else is opened: a file that took the number of a closed stdout or stderr would get what
 // is printed there. What is printed to a closed stdout fails, as it does elsewhere, and after_output() says so.
 void open_standard_streams();

@@ -27,6 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto examples = R"(
+Of ranks that a launcher started, rank 0's --bytes and --samples count for all.
 Ranks measure in rounds of disjoint pairs: as many rounds as there are ranks. Latency is half of a round trip of four
 bytes; bandwidth that of a few long messages; each is the median of its samples, with half of the distance between the
 quartiles as its spread. A pair that is slower than both of its ends are with others is measured again, up to twice, and the best
@@ -300,9 +301,10 @@ struct Results {
   JsonFile json;
 };
 
-int run_rank(const Settings& settings, const WorldPlace& place) {
+int run_rank(Settings settings, const WorldPlace& place) {
   CommunicatorOptions options{.transport = settings.transport, .measure = false};  // which this program does itself
   options.node = place.node;
+  options.purpose = "ranvier probe";
   if (!settings.rate.empty()) options.link_bytes_per_second = *parse_rate(settings.rate);
   const auto communicator = meet(place, options);
   if (communicator->world() < 2) throw Error(ErrorKind::usage, "one rank has no link to measure; start two or more");
@@ -314,11 +316,14 @@ int run_rank(const Settings& settings, const WorldPlace& place) {
     } catch (const Error&) {
       refusal = std::current_exception();
     }
-  // All of them end then, and one says why.
-  std::vector<float> refused{refusal ? 1.0F : 0.0F};
-  communicator->broadcast(refused, 0);
+  // Where rank 0 cannot report all of them end, and it says why; what it measures they do.
+  std::array<std::int64_t, 3> of_first{refusal ? 1 : 0, static_cast<std::int64_t>(settings.bytes),
+                                       static_cast<std::int64_t>(settings.samples)};
+  communicator->broadcast(of_first, 0);
   if (refusal) std::rethrow_exception(refusal);
-  if (refused[0] != 0) return 1;
+  if (of_first[0] != 0) return 1;
+  settings.bytes = static_cast<std::size_t>(of_first[1]);
+  settings.samples = static_cast<std::uint64_t>(of_first[2]);
   const Measurement measurement = measure(*communicator, settings);
   if (!reports) return 0;
   if (settings.json_path != "-" && settings.output != "-") print(measurement);
@@ -327,9 +332,8 @@ int run_rank(const Settings& settings, const WorldPlace& place) {
   return 0;
 }
 
-}  // namespace
-
-int run_probe(const Arguments& arguments) {
+// None if there is nothing left to do.
+std::optional<Settings> parse_settings(const Arguments& arguments) {
   CLI::App app("Measure latency and bandwidth between every two ranks, each way.", "ranvier probe");
   app.footer(examples);
   Settings settings;
@@ -341,19 +345,31 @@ int run_probe(const Arguments& arguments) {
   app.add_option("--output", settings.output, "write the network there, for simulate and plan; - is stdout")
       ->type_name("FILE");
   app.add_option("--json", settings.json_path, "the same as JSON")->type_name("FILE");
-  if (const auto code = parse(app, arguments)) return *code;
+  if (parse(app, arguments)) return std::nullopt;
   if (!settings.rate.empty() && !parse_rate(settings.rate))
     throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB", settings.rate));
   if (settings.bytes % sizeof(float) != 0 || settings.bytes < 1024)
     throw Error(ErrorKind::usage, "--bytes is a multiple of 4 from 1024");
   refuse_overwriting({{"--output", settings.output}, {"--json", settings.json_path}});
-  const auto place = world_from_environment();
-  if (place) return run_rank(settings, *place);
-  if (!settings.ranks)
+  return settings;
+}
+
+}  // namespace
+
+int run_probe(const Arguments& arguments) {
+  std::optional<Settings> settings;
+  try {
+    settings = parse_settings(arguments);
+  } catch (const Error& why) {
+    return refuse_to_meet("ranvier probe", why, [&](const WorldPlace& place) { decline(place, why); });
+  }
+  if (!settings) return 0;
+  if (const auto place = world_from_environment()) return run_rank(*settings, *place);
+  if (!settings->ranks)
     throw Error(ErrorKind::usage,
                 "nothing says how many ranks to measure; add --ranks 2, or start it with mpirun, torchrun or srun");
-  const Results results(settings);  // before anybody starts
-  Launch launch{.count = static_cast<int>(*settings.ranks), .command = {this_program(), "probe"}};
+  const Results results(*settings);  // before anybody starts
+  Launch launch{.count = static_cast<int>(*settings->ranks), .command = {this_program(), "probe"}};
   launch.command.insert(launch.command.end(), arguments.begin(), arguments.end());
   return run_workers(launch);
 }

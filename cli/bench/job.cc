@@ -148,7 +148,9 @@ Job job_from_line(std::string_view line) {
   job.iterations = number(words[7]);
   job.fill = static_cast<Fill>(fill - fill_names.begin());
   job.seed = number(words[9]);
-  job.root = static_cast<Rank>(number(words[10]));
+  const auto root = parse_number<Rank>(words[10]);
+  if (!root || *root < 0) refuse(line);
+  job.root = *root;
   if (words.size() > 11) job.algorithm = words[11];
   return job;
 }

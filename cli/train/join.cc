@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/socket.h"
-#include "engine/rendezvous.h"
 #include "integrations/trainer/rendezvous.h"
 #include "meeting.h"
 #include "ranvier/error.h"
@@ -111,7 +110,7 @@ std::unique_ptr<Communicator> join(const cli::WorldPlace& place, CommunicatorOpt
 void decline(const cli::WorldPlace& place, const std::exception& why, milliseconds limit) {
   try {
     visit_store(place, limit, [&](Store& store) {
-      engine::decline(why, engine::exchange_through(store, place.rank, place.world), steady_clock::now() + limit);
+      Communicator::decline(store, place.rank, place.world, why, {.join_timeout = limit});
     });
   } catch (const std::exception&) {  // nobody is there who could be told
   }

@@ -15,6 +15,7 @@
 #include "integrations/trainer/run_settings.h"
 #include "launch.h"
 #include "machine.h"
+#include "meeting.h"
 #include "output.h"
 #include "ranvier/error.h"
 #include "ranvier/server.h"
@@ -54,13 +55,6 @@ trainer::Dataset prepare(const Options& options, Rank world, bool has_files) {
   return data;
 }
 
-// Says what ended the program, and returns its exit code. One write, so that the words of several workers do not mix.
-int fail(const std::string& speaker, const std::exception& problem) {
-  const auto* ours = dynamic_cast<const Error*>(&problem);
-  cli::say(fmt::format("{}: {}\n{}", speaker, cli::words_of(problem), ours == nullptr ? "" : ours->flight_record()));
-  return ours != nullptr && ours->kind() == ErrorKind::usage ? 2 : 1;
-}
-
 // A run that its checkpoint leaves nothing to do.
 void say_that_it_had_ended(const Options& options, const trainer::TrainResult& result, const std::string& speaker) {
   const trainer::TrainSettings& run = options.trainer;
@@ -97,13 +91,18 @@ constexpr std::chrono::milliseconds longest_meeting = std::chrono::seconds(30);
 int work(const Options& options, cli::WorldPlace place, const std::string& speaker) {
   trainer::Dataset data;
   try {
+    if (options.workers && place.launcher != "ranvier" && !place.launcher.empty())
+      throw Error(ErrorKind::usage,
+                  fmt::format("{}--workers starts processes, and {} has started this one already as rank "
+                              "{} of {}; leave it out",
+                              options.workers_source, place.launcher, place.rank, place.world));
     check_plan(options, place.world);
     check_unequal(options.trainer, place.world);
     if (options.plan) place.rank = rank_at(*options.plan, place.rank);
     data = prepare(options, place.world, place.rank == 0);
   } catch (const std::exception& why) {
     if (place.launcher.empty()) throw;
-    const int code = fail(speaker, why);  // before others are waited for, who may be late
+    const int code = cli::fail(speaker, why);  // before others are waited for, who may be late
     decline(place, why, options.communicator.join_timeout);
     return code;
   }
@@ -113,6 +112,7 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
       options.threads.value_or(openmp_is_told ? 0 : std::max(1, cli::usable_cores() / place.local_world));
   auto terms = options.communicator;
   terms.measure = options.measure.value_or(place.local_world < place.world);
+  terms.purpose = "ranvier train";
   const Rank replicas = place.world / trainer::parse_division(settings.parallel).parts;
   if (place.rank == 0 && trainer::ends_in_synchronous_beginning(settings, data, replicas))
     cli::say(fmt::format(
@@ -171,15 +171,16 @@ int launch(const Options& options) {
 }
 
 int run(const cli::Arguments& arguments, std::string& speaker) {
-  const auto options = parse_options(arguments);
+  std::optional<Options> options;
+  try {
+    options = parse_options(arguments);
+  } catch (const std::exception& why) {
+    return cli::refuse_to_meet(
+        speaker, why, [&](const cli::WorldPlace& place) { decline(place, why, CommunicatorOptions().join_timeout); });
+  }
   if (!options) return 0;
   const auto place = cli::world_from_environment();
   if (!place) return options->workers.value_or(1) > 1 ? launch(*options) : work(*options, {}, speaker);
-  if (options->workers && place->launcher != "ranvier")
-    throw Error(ErrorKind::usage,
-                fmt::format("{}--workers starts processes, and {} has started this one already as rank "
-                            "{} of {}; leave it out",
-                            options->workers_source, place->launcher, place->rank, place->world));
   speaker = fmt::format("ranvier train, rank {}", place->rank);
   return work(*options, *place, speaker);
 }
@@ -203,6 +204,6 @@ int main(int argc, char** argv) {
   try {
     return ranvier::cli::after_output(ranvier::train::run({argv + 1, argv + argc}, speaker));
   } catch (const std::exception& problem) {
-    return ranvier::train::fail(speaker, problem);
+    return ranvier::cli::fail(speaker, problem);
   }
 }

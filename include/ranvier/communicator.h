@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -60,9 +61,10 @@ struct CommunicatorOptions {
   std::string interface_address = {};                                 // see TcpOptions
   int tcp_sockets = 1;                                                // a link, see TcpOptions::sockets
   std::string node = {};                                              // see shm_endpoint
-  double link_bytes_per_second = 0;                                   // > 0 paces this rank's sending
-  PortRange ports = {};           // each rank listens on one of them while the ranks meet
-  SecurityOptions security = {};  // of connections between hosts
+  std::string purpose = {};          // what ranks meet for, in a program's own words: the same on all of them
+  double link_bytes_per_second = 0;  // > 0 paces this rank's sending
+  PortRange ports = {};              // each rank listens on one of them while the ranks meet
+  SecurityOptions security = {};     // of connections between hosts
   Epoch epoch = 0;
   bool background_progress = true;     // a thread drives operations that nobody waits for
   ElementName element_name = nullptr;  // what errors call the element types of labels; null: by their number
@@ -184,6 +186,10 @@ class Communicator {
   // come within join_timeout.
   static std::unique_ptr<Communicator> connect(Store& store, Rank rank, Rank world,
                                                const CommunicatorOptions& options = {});
+  // Instead of that, where this rank cannot: the others, who would wait for it, throw that it cannot take part, and
+  // why. Waits for those who are late, as they would for it, for `join_timeout` of the options.
+  static void decline(Store& store, Rank rank, Rank world, const std::exception& why,
+                      const CommunicatorOptions& options = {});
   // Over a transport that already stands (loopback, simulated): no heartbeats, faults only by deadline.
   static std::unique_ptr<Communicator> over(std::unique_ptr<Transport> transport,
                                             const CommunicatorOptions& options = {});

@@ -36,11 +36,8 @@ class Error : public std::runtime_error {
 
   // The last operations of this communicator when the error arose, one per line; empty outside an operation.
   const std::string& flight_record() const { return flight_record_; }
-  Error with_flight_record(const std::string& record) const {
-    Error copy = *this;
-    copy.flight_record_ = record;
-    return copy;
-  }
+  // Of the record, too, such characters are written out: it may be another rank's.
+  Error with_flight_record(std::string_view record) const;
 
  private:
   ErrorKind kind_;

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace ranvier {
 
@@ -47,6 +48,8 @@ JobKey new_job_key();
 // One line of text, and back. Throws Error{config} for what is no key, and for a file that others than its owner can
 // read.
 std::string job_key_text(const JobKey&);
+// Whether some text is or has a key, or its digits alone: what nobody is to find in a log.
+bool has_job_key(std::string_view text);
 JobKey read_job_key(const std::filesystem::path&);
 
 }  // namespace ranvier

@@ -6,17 +6,35 @@
 #include "integrations/torch/backend.h"
 #include "integrations/torch/errors.h"
 #include "integrations/torch/settings.h"
+#include "ranvier/error.h"
+#include "ranvier/text.h"
 
 namespace ranvier::pytorch {
 namespace {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
+using Settings = c10::Dict<std::string, std::string>;
+
+void decline_group(const Group& group, const Settings& settings, const std::exception& why) {
+  CommunicatorOptions options;
+  if (settings.contains("join_timeout_ms"))  // which Python has made of a duration
+    if (const auto limit = parse_number<std::int64_t>(settings.at("join_timeout_ms")))
+      options.join_timeout = std::chrono::milliseconds(*limit);
+  decline(group->getStore(), group->getRank(), group->getSize(), why, options);
+}
 
 // `group` brings rank, world size and the store to meet in; it leaves with a ranvier backend, by the name of the CPU.
-void attach(const Group& group, const c10::Dict<std::string, std::string>& settings) {
+void attach(const Group& group, const Settings& settings) {
   std::vector<Setting> list;
   for (const auto& entry : settings) list.emplace_back(entry.key(), entry.value());
-  const CommunicatorOptions options = translating_errors([&] { return options_from(list); });
+  const CommunicatorOptions options = translating_errors([&] {
+    try {
+      return options_from(list);
+    } catch (const Error& why) {
+      decline_group(group, settings, why);
+      throw;
+    }
+  });
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
                     make_backend(group->getStore(), group->getRank(), group->getSize(), options));
 }

@@ -24,7 +24,7 @@ std::string exact(double value) {
 // The word before the next 0, which is taken away with it.
 std::string_view take_word(std::string_view& text) {
   const std::string_view word = text.substr(0, text.find('\0'));
-  text.remove_prefix(word.size() + 1);
+  text.remove_prefix(std::min(word.size() + 1, text.size()));
   return word;
 }
 

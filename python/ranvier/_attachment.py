@@ -17,6 +17,7 @@ from torch.distributed.algorithms.join import Joinable
 from torch.nn.parameter import is_lazy
 
 from ranvier import _library
+from ranvier._agreement import given_by_all
 from ranvier._groups import new_name, options_of, timeout_of
 from ranvier._streams import on_host
 from ranvier._wire import travels_by
@@ -176,14 +177,12 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
                 "rank would tell the others: call finish() of what attach() gave, and attach() anew"
             )
 
-    def _require_dense(self) -> None:
-        """Raises ValueError where a layer of the model says that its gradient will be sparse."""
+    def _sparse(self) -> str:
+        """The first parameter of whose gradient a layer of the model says that it will be sparse; empty: none."""
         for name, layer in self._model.named_modules():
             if getattr(layer, "sparse", False) is True and id(getattr(layer, "weight", None)) in self._known:
-                weight = f"{name}.weight" if name else "weight"
-                raise ValueError(
-                    f"the gradient of '{weight}' is sparse, which attach() does not average: make the layer with sparse=False"
-                )
+                return f"{name}.weight" if name else "weight"
+        return ""
 
     @property
     def join_device(self) -> torch.device:
@@ -217,7 +216,7 @@ def with_closure(closure: Callable[[], Any], args: tuple[Any, ...], kwargs: dict
 class Everybody:
     """What the ranks of `group`, all of which call, have given to attach(). Raises ValueError where they do not match;
     `layouts` of what is not trained need not, and `schedule` is what follows from the steps. `trained` are the parameters
-    that travel, in that order."""
+    that travel, in that order, and `sparse` one whose gradient will be."""
 
     def __init__(
         self,
@@ -231,12 +230,13 @@ class Everybody:
         schedule: object = None,
         steps_per_epoch: int = 0,
         steps: int = 0,
+        sparse: str = "",
     ) -> None:
         node = _library.load().host_number(os.environ.get("RANVIER_NODE", ""))
-        mine = (sync, place, compress, node, samples, new_name(), schedule, steps_per_epoch, steps, layouts, trained)
+        named = (sync, place, compress, node, samples, new_name(), schedule, steps_per_epoch, steps)
+        mine = (*named, layouts, trained, sparse)
         rank = dist.get_rank(group)
-        told_by: list[Any] = [None] * dist.get_world_size(group)
-        dist.all_gather_object(told_by, mine, group=group)
+        told_by = given_by_all(group, "attach()", mine)
         for other, theirs in enumerate(told_by):
             if theirs[:3] != mine[:3]:
                 raise ValueError(
@@ -258,6 +258,7 @@ class Everybody:
         self.alike = {name for name, each in layouts.items() if all(theirs[9].get(name) == each for theirs in told_by)}
         self.nodes = [theirs[3] for theirs in told_by]
         self.samples = [theirs[4] for theirs in told_by]
+        self.sparse = next((theirs[11] for theirs in told_by if theirs[11]), "")  # on any rank
         self.name: str = told_by[0][5]  # that no group has
 
 

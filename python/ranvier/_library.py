@@ -54,6 +54,11 @@ def connect_apart(
     return carrier
 
 
+def refuse(store: Store, rank: int, world: int, timeout: timedelta, reason: str) -> None:
+    """Instead of connect(): the other ranks, who would wait for this one, raise that it cannot take part, and why."""
+    load().refuse(dist.ProcessGroup(store, rank, world).boxed(), settings.for_group(timeout, settings.combined()), reason)
+
+
 def _connect(
     store: Store,
     rank: int,

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.join import JoinHook
 
+from ranvier._agreement import telling_others
 from ranvier._attachment import (
     Attached,
     Everybody,
@@ -58,13 +59,14 @@ class OwnPace(Attached):
         self.decisions: list[tuple[int, str, str]] = []  # only 'auto' takes any
         self._group = group if group is not None else dist.group.WORLD
         self._world = dist.get_world_size(self._group)
-        self._take(model, optimizer)
-        require_own_steps(optimizer, sync)
-        if any(p.is_complex() for p in self._parameters):
-            raise ValueError(f"parameters are complex, and '{sync}' is of real ones: take 'bsp' or 'local:8'")
+        with telling_others(self._group):
+            self._take(model, optimizer)
+            require_own_steps(optimizer, sync)
+            if any(p.is_complex() for p in self._parameters):
+                raise ValueError(f"parameters are complex, and '{sync}' is of real ones: take 'bsp' or 'local:8'")
+            if place:
+                raise ValueError(f"'{sync}' has no nodes: leave out place='{place}'")
         self._are_floats = all(p.dtype == torch.float32 for p in self._parameters)
-        if place:
-            raise ValueError(f"'{sync}' has no nodes: leave out place='{place}'")
         everybody = Everybody(self._group, sync, place, compress, samples, self._trained(), self._layouts())
         self._share(everybody)
         for rank, theirs in enumerate(everybody.samples):

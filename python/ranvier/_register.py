@@ -34,11 +34,13 @@ def register() -> None:
 
 def _create(options: Any, backend_options: Any) -> torch.distributed.Backend:
     """Called by torch.distributed for every process group; `options` is its _DistributedBackendOptions."""
-    from ranvier._library import connect
+    from ranvier._library import connect, refuse
 
     if backend_options is not None and not isinstance(backend_options, Options):
         if not _is_anothers(backend_options):
-            raise TypeError(f"pg_options of ranvier are a ranvier.Options, and not a {type(backend_options).__qualname__}")
+            reason = f"pg_options of ranvier are a ranvier.Options, and not a {type(backend_options).__qualname__}"
+            refuse(options.store, options.group_rank, options.group_size, options.timeout, reason)
+            raise TypeError(reason)
         backend_options = None
     chosen = combined(backend_options)
     members = options.global_ranks_in_group  # none: it is the world

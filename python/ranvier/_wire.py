@@ -127,16 +127,6 @@ class Wire:
 
         return wait
 
-    def demand_same_spec(self, spec: str) -> None:
-        specs: list[str | None] = [None] * self.world
-        dist.all_gather_object(specs, spec, group=self.group)
-        for rank, theirs in enumerate(specs):
-            if theirs != spec:
-                raise ValueError(
-                    f"rank {self.rank} compresses with '{spec}' and rank {rank} with '{theirs}': give hook() the same "
-                    "spec on every rank"
-                )
-
 
 class Exchanging:
     """Codes to each rank, on their way."""

@@ -38,8 +38,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ranvier._agreement import given_by_all, telling_others
 from ranvier._bounded import Lossy, exchange_of_gradients, lost_share_of
 from ranvier._exchanges import Exchange, Plain, Went, make_exchange
+from ranvier._groups import new_name
 from ranvier._memory import Memories, owed_elsewhere, require_record
 from ranvier._nodes import keeps_steps, speakers
 from ranvier._streams import Behind, on_host
@@ -55,9 +57,9 @@ def hook(spec: str, group: dist.ProcessGroup | None = None) -> "tuple[Compressio
     Codes travel in a process group of their own, of the same ranks: all of them call, at the same point between what
     else they do in `group`, and no rank outside of it. Which groups a rank has besides does not matter.
 
-    Raises ValueError for a spec that is wrong, or that another rank does not have, and TypeError for one that is no str. A
-    codec that has momentum (dgc, and with it "strong" and "extreme"; momentum=) takes the place of the optimizer's, which
-    then has to be 0.
+    Raises ValueError for a spec that is wrong, on whichever rank, or that another rank does not have, and TypeError for one
+    that is no str. A codec that has momentum (dgc, and with it "strong" and "extreme"; momentum=) takes the place of the
+    optimizer's, which then has to be 0.
     """
     return CompressionState(spec, group), compress
 
@@ -86,9 +88,16 @@ class CompressionState:
 
     def _take(self, group: dist.ProcessGroup | None) -> "tuple[Wire, Exchange]":
         whole = group if group is not None else dist.group.WORLD
-        make_exchange(self.spec, dist.get_world_size(whole))  # before anybody waits for others
-        wire = Wire(whole)
-        wire.demand_same_spec(self.spec)
+        with telling_others(whole):
+            make_exchange(self.spec, dist.get_world_size(whole))
+        everybodys = given_by_all(whole, "hook()", (self.spec, new_name()))
+        for rank, (spec, _) in enumerate(everybodys):
+            if spec != self.spec:
+                raise ValueError(
+                    f"rank {dist.get_rank(whole)} compresses with '{self.spec}' and rank {rank} with '{spec}': give hook() the "
+                    "same spec on every rank"
+                )
+        wire = Wire(whole, everybodys[0][1])
         exchange = exchange_of_gradients(wire, self.spec)
         # One thread: buckets go in the order in which backward finishes them, which is the same on all ranks.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ranvier-hook")

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.join import JoinHook
 
 from ranvier import _library
+from ranvier._agreement import telling_others
 from ranvier._asked import BEGIN_FRAGMENT, FINISH_FRAGMENT, PARAMETERS, PUSH, Asked
 from ranvier._attachment import (
     Attached,
@@ -118,11 +119,13 @@ def attach(
     in a step (LBFGS); in a step, for parameters that were added or unfrozen since; TypeError for a spec or a place that is
     no str.
     """
-    for name, word in (("sync", sync), ("place", place), ("compress", compress)):
-        if not isinstance(word, str):
-            raise TypeError(f"attach() takes a str as {name}, and this is {word!r}: write one, such as 'local:4' for sync")
-    operators = _library.load()
-    if not operators.chosen_by_measuring(sync) and operators.at_own_pace(sync, compress):
+    with telling_others(group if group is not None else dist.group.WORLD):
+        for name, word in (("sync", sync), ("place", place), ("compress", compress)):
+            if not isinstance(word, str):
+                raise TypeError(f"attach() takes a str as {name}, and this is {word!r}: write one, such as 'local:4' for sync")
+        operators = _library.load()
+        at_own_pace = not operators.chosen_by_measuring(sync) and operators.at_own_pace(sync, compress)
+    if at_own_pace:
         return OwnPace(model, optimizer, sync, place, samples, compress, group)
     return Synchronization(model, optimizer, sync, steps_per_epoch, steps, place, samples, compress, group)
 
@@ -153,29 +156,34 @@ class Synchronization(Attached):
         self._group = group if group is not None else dist.group.WORLD
         self._rank, self._world = dist.get_rank(self._group), dist.get_world_size(self._group)
         is_auto = operators.chosen_by_measuring(sync)
-        if is_auto and compress != "none":
-            raise ValueError(f"'auto' counts what plain values take: leave out compress='{compress}', or name the policy")
-        self._policy = self._make_policy(SPECS["bsp"] if is_auto else sync, steps_per_epoch, steps)
-        self._take(model, optimizer)
-        if is_auto or self._policy.averages_parameters() or self._policy.pushes() or self._policy.fragments() > 0:
-            require_own_steps(optimizer, sync)
-        check_codec(compress, self._policy, sync, optimizer)
-        keeps_changes = self._policy.has_outer_step() or self._policy.wants_spread() or self._policy.fragments() > 0
-        if any(p.is_complex() for p in self._parameters) and (keeps_changes or compress != "none"):
-            raise ValueError(
-                f"parameters are complex, and '{sync}' with compress='{compress}' is of real ones: take a policy that averages "
-                "them as they are, such as 'bsp' or 'local:8', and no codec"
-            )
+        with telling_others(self._group):
+            if is_auto and compress != "none":
+                raise ValueError(f"'auto' counts what plain values take: leave out compress='{compress}', or name the policy")
+            self._policy = self._make_policy(SPECS["bsp"] if is_auto else sync, steps_per_epoch, steps)
+            self._take(model, optimizer)
+            if is_auto or self._policy.averages_parameters() or self._policy.pushes() or self._policy.fragments() > 0:
+                require_own_steps(optimizer, sync)
+            check_codec(compress, self._policy, sync, optimizer)
+            keeps_changes = self._policy.has_outer_step() or self._policy.wants_spread() or self._policy.fragments() > 0
+            if any(p.is_complex() for p in self._parameters) and (keeps_changes or compress != "none"):
+                raise ValueError(
+                    f"parameters are complex, and '{sync}' with compress='{compress}' is of real ones: take a policy that "
+                    "averages them as they are, such as 'bsp' or 'local:8', and no codec"
+                )
         schedule = [steps_per_epoch] if is_auto else list(self._policy.save())
         everybody = Everybody(
-            self._group, sync, place, compress, samples, self._trained(), self._layouts(), schedule, steps_per_epoch, steps
-        )
+            self._group, sync, place, compress, samples, self._trained(), self._layouts(), schedule, steps_per_epoch, steps,
+            self._sparse(),
+        )  # fmt: skip
         self._share(everybody)
         self._samples = self._checked(everybody.samples)  # weights of the next average, by rank
         self._own = self._samples[self._rank]  # of this rank in a step
         levels = self._policy.levels(place, everybody.nodes)
-        if len(set(levels[self._policy.gradient_level()])) < self._world:
-            self._require_dense()
+        if everybody.sparse and len(set(levels[self._policy.gradient_level()])) < self._world:
+            raise ValueError(
+                f"the gradient of '{everybody.sparse}' is sparse, which attach() does not average: make the layer with "
+                "sparse=False"
+            )
         for speakers in (self._world, len(set(levels[-2]))):
             make_exchange(compress, speakers)  # which every rank refuses, and not those alone who speak for others
         self._teams = Teams(self._group, levels, everybody.name)

@@ -36,4 +36,10 @@ std::string harmless(std::string_view text) {
 Error::Error(ErrorKind kind, const std::string& sentence, Rank culprit)
     : std::runtime_error(harmless(sentence)), kind_(kind), culprit_(culprit) {}
 
+Error Error::with_flight_record(std::string_view record) const {
+  Error copy = *this;
+  copy.flight_record_ = harmless(record);
+  return copy;
+}
+
 }  // namespace ranvier

@@ -11,11 +11,12 @@
 namespace ranvier::engine {
 namespace {
 
-constexpr std::string_view greeting = "ranvier 13";  // of this format of card, and of messages
+constexpr std::string_view greeting = "ranvier 14";  // of this format of card, and of messages
 
-constexpr std::array fields = {&Card::refusal,     &Card::transport, &Card::epoch,   &Card::algorithm, &Card::tuning,
-                               &Card::table,       &Card::measure,   &Card::learn,   &Card::topology,  &Card::security,
-                               &Card::fingerprint, &Card::host,      &Card::control, &Card::inside,    &Card::between};
+constexpr std::array fields = {&Card::refusal,  &Card::purpose,     &Card::transport, &Card::epoch, &Card::algorithm,
+                               &Card::tuning,   &Card::table,       &Card::measure,   &Card::learn, &Card::topology,
+                               &Card::security, &Card::fingerprint, &Card::silence,   &Card::host,  &Card::control,
+                               &Card::inside,   &Card::between};
 
 std::string framed(std::string_view field) { return fmt::format("{}:{}", field.size(), field); }
 

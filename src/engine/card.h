@@ -12,7 +12,8 @@ namespace ranvier::engine {
 
 struct Card {
   std::string refusal = {};    // why it does not come; empty if it does
-  std::string transport = {};  // as asked for
+  std::string purpose = {};    // as CommunicatorOptions has it, …
+  std::string transport = {};  // … as is this
   std::string epoch = {};
   std::string algorithm = {};                           // as CommunicatorOptions has it
   std::string tuning = {};                              // a short sum of the table, …
@@ -20,6 +21,7 @@ struct Card {
   std::string measure = {}, learn = {}, topology = {};  // likewise as CommunicatorOptions has them
   std::string security = {};                            // by which proof connections between hosts begin, …
   std::string fingerprint = {};                         // … and of which key or authority
+  std::string silence = {};                             // after how much of it a rank is suspected and given up
   std::string host = {};                                // what tells this one, or this node, from others
   std::string control = {}, inside = {}, between = {};  // addresses; empty where there is none
 

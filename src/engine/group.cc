@@ -12,8 +12,26 @@
 
 #include "base/parts.h"
 #include "base/rank_names.h"
+#include "ranvier/error.h"
 
 namespace ranvier::engine {
+namespace {
+
+// Of what a rank tells of itself when ranks meet: a tuning table may be part of it, which is a small file.
+constexpr std::int64_t most_text = 32 << 20;
+
+// How long that is, as `from` says of it, or of all of `texts` together.
+std::size_t believable(std::int64_t length, Rank from, const Communicator& whole, std::size_t texts = 1) {
+  if (length < 0 || length / most_text >= static_cast<std::int64_t>(texts))
+    throw Error(
+        ErrorKind::mismatch,
+        fmt::format("{} tells {} B of itself to form a group, which cannot be; is another ranvier running there?",
+                    whole.rank_name(from), length),
+        from);
+  return static_cast<std::size_t>(length);
+}
+
+}  // namespace
 
 std::vector<Rank> members_of(Communicator& whole, int color, int key) {
   std::vector<std::int64_t> choices(2 * static_cast<std::size_t>(whole.world()));
@@ -45,7 +63,9 @@ Exchange exchange_over(Communicator& whole, std::vector<Rank> members) {
     std::vector<std::int64_t> lengths(static_cast<std::size_t>(whole.world()));
     const std::array<std::int64_t, 1> length{static_cast<std::int64_t>(mine.size())};
     whole.all_gather(length, lengths);
-    const std::vector<std::size_t> splits(lengths.begin(), lengths.end());
+    std::vector<std::size_t> splits;
+    for (Rank rank = 0; rank < whole.world(); ++rank)
+      splits.push_back(believable(lengths[static_cast<std::size_t>(rank)], rank, whole));
     std::string all(std::reduce(splits.begin(), splits.end()), '\0');
     whole.run({.collective = Collective::all_gather,
                .input = ConstTypedSpan(mine.data(), mine.size(), DType::u8),
@@ -74,7 +94,7 @@ Exchange exchange_between(Communicator& whole, std::vector<Rank> members, std::u
     const auto receive = [&](Rank from) {
       std::array<std::int64_t, 1> length{};
       whole.recv(length, from, tag);
-      std::vector<std::byte> message(static_cast<std::size_t>(length[0]));
+      std::vector<std::byte> message(believable(length[0], from, whole, members.size()));
       whole.recv({message.data(), message.size(), DType::u8}, from, tag);
       return message;
     };

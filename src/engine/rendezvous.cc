@@ -50,6 +50,16 @@ void demand_all(const std::vector<Card>& cards, const RankNames& names) {
                   static_cast<Rank>(rank));
 }
 
+// What all ranks give. Throws where one does not come.
+std::vector<Card> exchange_cards(const Card& mine, const Exchange& exchange, steady_clock::time_point deadline,
+                                 const RankNames& names) {
+  std::vector<Card> cards;
+  for (const std::string& text : exchange(mine.text(), deadline))
+    cards.push_back(Card::parse(text, static_cast<Rank>(cards.size()), names));
+  demand_all(cards, names);
+  return cards;
+}
+
 // Whether all cards agree with the first on `field`; throws naming the first two that do not.
 void demand_same(const std::vector<Card>& cards, std::string Card::*field, std::string_view what,
                  const RankNames& names) {
@@ -171,6 +181,12 @@ struct Endpoints {
   std::unique_ptr<Endpoint> inside, between;  // of hosts; null where the transport has none
 };
 
+// MPI starts when all processes start it, and nobody comes back from that alone: first all have to want it. Groups are
+// of ranks whose world has started it.
+bool starts_with_all(const TransportChoice& choice, const CommunicatorOptions& options) {
+  return choice.between == "mpi" && options.world_ranks.empty();
+}
+
 Endpoints open_endpoints(const TransportChoice& choice, const WorldInfo& info, const CommunicatorOptions& options) {
   check_security(options.security);
   if (choice.between == "grpc") check_certificate_names(options.security, name_in_certificates);
@@ -187,23 +203,21 @@ Endpoints open_endpoints(const TransportChoice& choice, const WorldInfo& info, c
                                   .calls = choice.between == "grpc"},
                                  door);
   if (!choice.inside.empty()) own.inside = shm_endpoint(info, options.node);
-  if (!choice.between.empty()) own.between = endpoint_between_hosts(choice.between, info, options, door);
+  if (!choice.between.empty() && !starts_with_all(choice, options))
+    own.between = endpoint_between_hosts(choice.between, info, options, door);
   return own;
 }
 
-Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& options) {
-  const TransportChoice choice = parse_transport(options.transport);
-  try {
-    return open_endpoints(choice, info, options);
-  } catch (const std::exception&) {
-    // MPI starts when all processes start it, so also one that is about to decline.
-    try {
-      if (choice.between == "mpi") mpi_endpoint(info);
-    } catch (const Error&) {  // nor does it start in others then
-    }
-    throw;
-  }
-}
+// What all ranks have to have alike, by the words that errors have for it.
+struct Agreed {
+  std::string Card::*field;
+  std::string_view what;
+};
+constexpr std::array agreed{Agreed{&Card::purpose, "purpose"},    Agreed{&Card::transport, "transport"},
+                            Agreed{&Card::epoch, "epoch"},        Agreed{&Card::algorithm, "algorithm"},
+                            Agreed{&Card::learn, "learn"},        Agreed{&Card::tuning, "tuning table"},
+                            Agreed{&Card::measure, "measure"},    Agreed{&Card::topology, "topology"},
+                            Agreed{&Card::silence, "dead-after"}, Agreed{&Card::security, "security"}};
 
 }  // namespace
 
@@ -219,10 +233,12 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
   const RankNames names(options.world_ranks);
   const auto losses = std::make_shared<Losses>(names);
   info.check_peers = [losses] { losses->check(); };
+  TransportChoice choice;
   Endpoints own;
   std::string own_fingerprint;
   try {
-    own = open_endpoints(info, options);
+    choice = parse_transport(options.transport);
+    own = open_endpoints(choice, info, options);
     own_fingerprint = fingerprint(options.security);
   } catch (const std::exception& why) {
     decline(why, exchange, deadline);
@@ -232,34 +248,37 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
   // Tables that runs complete differ between hosts as soon as one of them has another run.
   const bool follow_first = options.learn;
   const Card mine{
+      .purpose = options.purpose,
       .transport = options.transport,
       .epoch = std::to_string(info.epoch),
       .algorithm = one_spelling(options.algorithm),
-      .tuning = tuning.rows().empty() ? "none" : fmt::format("{:x}", std::hash<std::string>{}(tuning.text())),
+      .tuning = follow_first            ? ""
+                : tuning.rows().empty() ? "none"
+                                        : fmt::format("{:x}", std::hash<std::string>{}(tuning.text())),
       .table = follow_first && info.rank == 0 ? tuning.text() : "",
       .measure = options.measure ? "yes" : "no",
       .learn = options.learn ? "yes" : "no",
       .topology = options.topology.empty() ? "none" : options.topology,
       .security = proof(options.security),
       .fingerprint = own_fingerprint,
+      .silence = fmt::format("{} ms, suspect after {} ms", options.dead_after.count(), options.suspect_after.count()),
       .host = fmt::format("{} {}", host, options.node),
       .control = own.control->address(),
       .inside = own.inside ? own.inside->address() : "",
       .between = own.between ? own.between->address() : ""};
-  const std::vector<std::string> texts = exchange(mine.text(), deadline);
-  std::vector<Card> cards;
-  for (Rank peer = 0; peer < info.world; ++peer)
-    cards.push_back(Card::parse(texts[static_cast<std::size_t>(peer)], peer, names));
-  demand_all(cards, names);
-  demand_same(cards, &Card::transport, "transport", names);
-  demand_same(cards, &Card::epoch, "epoch", names);
-  demand_same(cards, &Card::algorithm, "algorithm", names);
-  demand_same(cards, &Card::learn, "learn", names);
-  if (!follow_first) demand_same(cards, &Card::tuning, "tuning table", names);
-  demand_same(cards, &Card::measure, "measure", names);
-  demand_same(cards, &Card::topology, "topology", names);
-  demand_same(cards, &Card::security, "security", names);
+  std::vector<Card> cards = exchange_cards(mine, exchange, deadline, names);
+  for (const auto& [field, what] : agreed) demand_same(cards, field, what, names);
   demand_same_trust(cards, options.security, names);
+  if (starts_with_all(choice, options)) {
+    try {
+      own.between = endpoint_between_hosts(choice.between, info, options, nullptr);
+    } catch (const std::exception& why) {
+      decline(why, exchange, deadline);
+      throw;
+    }
+    const auto addresses = exchange_cards({.between = own.between->address()}, exchange, deadline, names);
+    for (std::size_t rank = 0; rank < cards.size(); ++rank) cards[rank].between = addresses[rank].between;
+  }
 
   deadline = std::max(deadline, steady_clock::now() + least_to_connect);
   Links links;

@@ -16,7 +16,7 @@
 
 namespace ranvier::engine {
 
-// Gives every rank's text to every rank: takes this rank's, returns all, by rank.
+// Gives every rank's text to every rank: takes this rank's, returns all, by rank. All ranks call it as often.
 using Exchange =
     std::function<std::vector<std::string>(const std::string& mine, std::chrono::steady_clock::time_point deadline)>;
 

@@ -140,11 +140,15 @@ Exchange exchange_through(Store& store, Rank rank, Rank world, const Communicato
                           .names = RankNames(options.world_ranks),
                           .timeout_name = options.join_timeout_name,
                           .siblings = options.siblings};
-  return [&store, rank, expected](const std::string& mine, steady_clock::time_point deadline) {
-    const std::string own = new_mark() + expected.size() + mine;
-    store.set(fmt::format("rank/{}", rank), own);
+  // Under names of their own: some ranks are at the next one while others still look whether all are through with this.
+  return [&store, rank, expected, times = 0](const std::string& mine, steady_clock::time_point deadline) mutable {
+    const std::string again = times == 0 ? "" : fmt::format("{}/", times);
+    ++times;
+    const std::string own = new_mark() + expected.size() + mine, texts_name = again + "rank",
+                      seen_name = again + "seen";
+    store.set(fmt::format("{}/{}", texts_name, rank), own);
     for (milliseconds nap(1);; nap = std::min(2 * nap, milliseconds(50))) {
-      const auto texts = read_all(store, "rank", rank, expected, deadline);
+      const auto texts = read_all(store, texts_name, rank, expected, deadline);
       // Before this rank says what it saw, which would overwrite the word of the other process, by which all may have
       // met.
       if (const auto& mine_now = texts[static_cast<std::size_t>(rank)]; mine_now && *mine_now != own)
@@ -154,8 +158,8 @@ Exchange exchange_through(Store& store, Rank rank, Rank world, const Communicato
       const auto has_come = [](const std::string&) { return true; };
       if (const auto missing = where_not(texts, has_come); !missing.empty()) expected.throw_missing(missing, texts);
       const std::string sum = sum_of(texts);
-      store.set(fmt::format("seen/{}", rank), sum);
-      const auto seen = read_all(store, "seen", rank, expected, deadline);
+      store.set(fmt::format("{}/{}", seen_name, rank), sum);
+      const auto seen = read_all(store, seen_name, rank, expected, deadline);
       const auto behind = where_not(seen, [&](const std::string& theirs) { return theirs == sum; });
       if (behind.empty()) {
         std::vector<std::string> all;

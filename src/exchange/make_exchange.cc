@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/fnv.h"
@@ -101,20 +103,43 @@ ExchangePlan plan_exchange(std::string_view preset_or_spec) {
 
 void demand_same_spec(std::string_view spec, Communicator& comm) {
   const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(fnv1a(spec))};
-  std::vector<std::int64_t> all(static_cast<std::size_t>(comm.world()));
+  const auto world = static_cast<std::size_t>(comm.world());
+  std::vector<std::int64_t> all(world);
   comm.all_gather(own, all);
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    if (all[rank] != own[0])
-      throw Error(
-          ErrorKind::mismatch,
-          fmt::format("{} compresses with another codec than {}, which has '{}'; give the same spec to every rank",
-                      comm.rank_name(static_cast<Rank>(rank)), comm.rank_name(comm.rank()), spec),
-          static_cast<Rank>(rank));
+  const auto other = std::ranges::find_if(all, [&](std::int64_t sum) { return sum != all.front(); });
+  if (other == all.end()) return;
+  // All ranks get here alike, and only now need the words.
+  std::array<std::uint8_t, 256> words{};
+  std::copy_n(spec.begin(), std::min(spec.size(), words.size()), words.begin());
+  std::vector<std::uint8_t> everybodys(words.size() * world);
+  comm.all_gather(words, everybodys);
+  const auto spec_of_rank = [&](std::size_t rank) {
+    const auto begin = everybodys.begin() + static_cast<std::ptrdiff_t>(rank * words.size());
+    return std::string(begin, std::find(begin, begin + static_cast<std::ptrdiff_t>(words.size()), 0));
+  };
+  const auto differs = static_cast<std::size_t>(other - all.begin());
+  throw Error(
+      ErrorKind::mismatch,
+      fmt::format("{} compresses with '{}' and {} with '{}'; give the same spec to every rank", comm.rank_name(0),
+                  spec_of_rank(0), comm.rank_name(static_cast<Rank>(differs)), spec_of_rank(differs)),
+      static_cast<Rank>(differs));
 }
 
 std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& comm) {
-  ExchangePlan plan = plan_exchange(spec);
-  demand_same_spec(spec, comm);
+  // The others, who wait here, are told of a spec that this rank cannot follow before it says what is wrong with that.
+  ExchangePlan plan;
+  std::optional<Error> wrong;
+  try {
+    plan = plan_exchange(spec);
+  } catch (const Error& problem) {
+    wrong = problem;
+  }
+  try {
+    demand_same_spec(spec, comm);
+  } catch (const Error&) {
+    if (!wrong) throw;
+  }
+  if (wrong) throw *wrong;
   std::string name(plan.codec && !plan.low_rank ? plan.codec->spec() : spec);
   const bool is_plain = !plan.codec && plan.grid_bits == 0 && !plan.shared_scale && !plan.demo;
   // A rank that goes on alone sends nothing that a code could shorten.

@@ -32,6 +32,10 @@ namespace {
 constexpr std::string_view prefix = "ranvier-job-key-1 ";
 
 [[noreturn]] void refuse(const std::filesystem::path& file, std::string_view why) {
+  if (has_job_key(file.native()))
+    throw Error(ErrorKind::config,
+                "what is given as the key's file is a key: others of this host may have read it there; make a new one "
+                "in a file (ranvier key new > job.key) and name that");
   throw Error(ErrorKind::config, fmt::format("the key file '{}' {}", file.string(), why));
 }
 
@@ -159,6 +163,11 @@ JobKey new_job_key() {
 }
 
 std::string job_key_text(const JobKey& key) { return std::string(prefix) + hex(key); }
+
+bool has_job_key(std::string_view text) {
+  JobKey digits;
+  return text.find(prefix) != text.npos || parse_hex(text, digits);
+}
 
 JobKey read_job_key(const std::filesystem::path& file) {
   struct stat about {};

@@ -296,6 +296,9 @@ TlsProgress TlsSession::handshake() {
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_);
   const int error = SSL_get_error(ssl_, result);
+  // An alert, to somebody whose first words are no hello of this job: that is told nothing.
+  if (error == SSL_ERROR_SSL && role_ == TlsRole::guest && !has_answered_) wire_.sealed.let_go(wire_.buffers);
+  has_answered_ = has_answered_ || wire_.sealed.size() > 0;
   flush();
   if (result == 1) {
     // Without a certificate there is no other way to an end than the key; still, nothing is taken for granted.

@@ -144,9 +144,10 @@ class TlsSession {
   std::uint64_t records_a_key_ = ordinary_records_a_key;
   bool new_key_is_due_ = false;  // the other end asks for one
   Held arrived_;
-  ConstBytes opened_;         // what is left of a record that was opened in place
-  std::optional<int> ended_;  // what recv() ends with from now on: an errno, or 0
-  int broken_ = 0;            // the errno that send() ends with
+  ConstBytes opened_;          // what is left of a record that was opened in place
+  std::optional<int> ended_;   // what recv() ends with from now on: an errno, or 0
+  bool has_answered_ = false;  // something, while it shook hands
+  int broken_ = 0;             // the errno that send() ends with
   std::string problem_;
 };
 

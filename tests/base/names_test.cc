@@ -37,6 +37,8 @@ TEST(Errors, QuoteNothingThatSteersATerminal) {
     return std::string(Error(ErrorKind::usage, std::string(sentence)).what());
   };
   EXPECT_EQ(shown("rank 1 said \x1b[2J\a"), "rank 1 said \\x1b[2J\\x07");
+  EXPECT_EQ(Error(ErrorKind::aborted, "").with_flight_record("#0 \x1b[2J\n#1 \x7f\n").flight_record(),
+            "#0 \\x1b[2J\n#1 \\x7f\n");
   EXPECT_EQ(shown("a\tb\nc \x7f \xc2\x9b 2"), "a\tb\nc \\x7f \\xc2\\x9b 2");
   EXPECT_EQ(shown("Gr\xc3\xb6\xc3\x9f"
                   "e \xe2\x82\xac \xf0\x9f\x98\x80"),

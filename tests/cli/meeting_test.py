@@ -74,6 +74,38 @@ class Meeting(ProgramTest):
                 for rank, code in zip(ranks, codes):
                     self.assert_sentence(self.end(rank), code, sentence)
 
+    def test_words_of_one_rank_that_cannot_be_followed_are_told_to_all(self):
+        cases = {
+            ("--algorithm", "rinq"): "'rinq'; did you mean 'ring'?",
+            ("--transport", "tpc"): "'tpc'; did you mean 'tcp'?",
+            ("--dtype", "f23"): "'f23'",
+            ("--ranks", "2"): "--ranks starts processes, and torchrun has started this one already",
+            ("--transpotr", "tcp"): "--transpotr",
+        }
+        for words, sentence in cases.items():
+            for bad in range(2):
+                with self.subTest(words=words, bad=bad), temporary_folder() as temporary:
+                    ranks = [self.begin(of_torchrun(rank), temporary, *(words if rank == bad else ())) for rank in range(2)]
+                    for number, rank in enumerate(ranks):
+                        told = (sentence,) if number == bad else (f"rank {bad} cannot take part: ", sentence)
+                        self.assert_sentence(self.end(rank), 2 if number == bad else 1, *told)
+                    self.assertEqual(list(temporary.iterdir()), [])
+
+    def test_ranks_that_are_to_do_different_things_are_told_so(self):
+        for words in (("--compare-transports",), ("--probe",)):
+            with self.subTest(words=words), temporary_folder() as temporary:
+                ranks = [self.begin(of_srun(rank), temporary, *(words if rank else ())) for rank in range(2)]
+                for rank in ranks:
+                    self.assert_sentence(self.end(rank), 1, "rank 0 has purpose 'ranvier bench' and rank 1 has", words[0])
+                self.assertEqual(list(temporary.iterdir()), [])
+
+    def test_what_rank_0_cannot_do_is_told_to_all(self):
+        with temporary_folder() as temporary, temporary_folder() as elsewhere:
+            words = ("--json", str(elsewhere / "absent" / "file"))
+            first, second = [self.begin(of_srun(rank), temporary, *words) for rank in range(2)]
+            self.assert_sentence(self.end(first), 1, f"cannot write {words[1]}", "--json")
+            self.assertIn(f"rank 0 gave up: cannot write {words[1]}", self.end(second).stderr.splitlines()[0])
+
     def test_a_rank_that_waits_in_vain_leaves_nothing(self):
         for rank in range(2):
             with self.subTest(rank=rank), temporary_folder() as temporary:

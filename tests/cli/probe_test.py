@@ -50,6 +50,25 @@ class Probe(ProgramTest):
                     self.assertEqual(len("".join(said).splitlines()), 1, said)
                     self.assertIn(f"cannot write {absent}", said[0])
 
+    def test_what_rank_0_asks_for_all_measure(self):
+        with temporary_folder() as store:
+            place = {"RANVIER_WORLD": "2", "RANVIER_STORE": str(store)}
+            words = (("--samples", "3", "--bytes", "64K"), ("--samples", "9", "--bytes", "1M"))
+            ranks = [start("probe", "--transport", "tcp", *words[rank], env=clean_environment(RANVIER_RANK=str(rank), **place))
+                     for rank in range(2)]  # fmt: skip
+            for rank in ranks:
+                out, err = rank.communicate(timeout=60)
+                self.assertEqual((rank.returncode, err), (0, ""), out)
+
+    def test_words_of_one_rank_that_cannot_be_followed_are_told_to_all(self):
+        with temporary_folder() as store:
+            place = {"RANVIER_WORLD": "2", "RANVIER_STORE": str(store)}
+            ranks = [start("probe", *words, env=clean_environment(RANVIER_RANK=str(rank), **place))
+                     for rank, words in enumerate(((), ("--bytes", "6")))]  # fmt: skip
+            said = [rank.communicate(timeout=60)[1] for rank in ranks]
+            self.assertEqual([rank.returncode for rank in ranks], [1, 2], said)
+            self.assertEqual(said[0], "ranvier probe: rank 1 cannot take part: --bytes is a multiple of 4 from 1024\n")
+
     def test_wrong_usage_is_one_sentence(self):
         for words, part in (
             ((), "nothing says how many ranks"),

@@ -341,6 +341,11 @@ class Failure(TrainingTest):
             (("--data", nowhere), f"there is no folder or file '{nowhere}'"),
             (("--model", "transformer"), "learns from text"),
             (("--batch", "1000000"), "training samples are too few"),
+            (("--compress", "bf61"), "did you mean 'bf16'?"),
+            (("--compress", "rans+int8"), "'int8' stands behind 'rans'"),
+            (("--sync", "lokal:4"), "did you mean 'local'?"),
+            (("--plan", nowhere), nowhere),
+            (("--config", nowhere), nowhere),
         ):
             for bad in range(2):
                 for place in ({"RANVIER_STORE": str(self.folder / f"store-{bad}-{words[0]}")}, self.master()):
@@ -382,6 +387,7 @@ class Failure(TrainingTest):
             ("--bucket '131072' (rank 0: '65536')", "--bucket 64K", "--bucket 128K"),
             ("--sync 'local:2' (rank 0: 'bsp')", "--sync bsp", "--sync local:2"),
             ("--parallel 'tensor:2' (rank 0: 'none')", "--model mlp", "--model mlp --parallel tensor:2"),
+            ("--compress 'int8' (rank 0: 'none')", "--steps 1", "--steps 1 --compress int8"),
             ("--lr '0.002' (rank 0: '0.1'), --optimizer 'adamw' (rank 0: 'sgd')",
              "--lr 0.1 --optimizer sgd", "--lr 0.002 --optimizer adamw"),
         ):  # fmt: skip

@@ -1,10 +1,10 @@
 // Ranks that cannot take part do not leave the others waiting.
 #include "engine/rendezvous.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -17,11 +17,14 @@
 #include <vector>
 
 #include "base/socket.h"
+#include "engine/group.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "ranvier/store.h"
 #include "ranvier/transport.h"
 #include "support/certificates.h"
+#include "support/cluster.h"
+#include "support/free_ports.h"
 #include "support/on_threads.h"
 #include "support/refusal.h"
 #include "support/temporary_folder.h"
@@ -76,23 +79,9 @@ TEST(Rendezvous, ACorruptTableOfOneRankIsNewsToAll) {
   expect_all_told({.tuning = folder.path() / "pipe"}, "it is no regular file");
 }
 
-// Some that follow each other, so many as there are ranks, below those that Linux gives to whoever asks for any.
-PortRange free_ports() {
-  for (int attempt = 0;; ++attempt) {
-    const auto port = static_cast<std::uint16_t>(20'000 + (getpid() * 7 + attempt * 11) % 12'000);
-    const PortRange range{port, static_cast<std::uint16_t>(port + world - 1)};
-    try {
-      std::vector<Fd> others;
-      for (std::uint16_t next = port; next <= range.last; ++next) others.push_back(listen_on("", {next, next}, {}));
-      return range;
-    } catch (const Error&) {  // one of them is taken
-    }
-  }
-}
-
 TEST(Rendezvous, OnePortARankIsEnoughAndClosedWhileTheJobRuns) {
   for (const char* const transport : {"tcp", "udp", "grpc"}) {
-    const PortRange ports = free_ports();
+    const PortRange ports = support::free_ports(world);
     const auto store = memory_store();
     support::on_threads(world, [&](Rank rank) {
       const auto comm = Communicator::connect(*store, rank, world, {.transport = transport, .ports = ports});
@@ -208,7 +197,7 @@ std::string told_by_card(const std::function<std::string(const std::string& own)
 }
 
 TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
-  const std::string version = "10:ranvier 13";
+  const std::string version = "10:ranvier 14";
   const auto of_version = [&](const std::string& other, const std::string& rest) {
     return told_by_card([&](const std::string& mine) {
       EXPECT_TRUE(mine.starts_with(version)) << "name the new version in this test";
@@ -216,12 +205,12 @@ TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
     });
   };
   EXPECT_EQ(of_version("9:ranvier 7", ""),
-            "rank 1 runs another version of ranvier ('ranvier 7', this is 'ranvier 13'); install the same everywhere");
-  EXPECT_THAT(of_version("10:ranvier 14", "0:"), HasSubstr("another version of ranvier ('ranvier 14'"))
+            "rank 1 runs another version of ranvier ('ranvier 7', this is 'ranvier 14'); install the same everywhere");
+  EXPECT_THAT(of_version("10:ranvier 15", "0:"), HasSubstr("another version of ranvier ('ranvier 15'"))
       << "of fewer words";
   EXPECT_THAT(of_version("40:" + std::string(40, 'x'), ""), HasSubstr("('" + std::string(20, 'x') + "', this"));
   for (const char* const garbage :
-       {"", ":", "hello", "9:ranvier", "99999999999999999999:x", "10:ranvier 13", "10:ranvier 135:x"})
+       {"", ":", "hello", "9:ranvier", "99999999999999999999:x", "10:ranvier 14", "10:ranvier 145:x"})
     EXPECT_THAT(told_by_card([&](const std::string&) { return garbage; }),
                 HasSubstr("rank 1 left in the store is not ranvier's"))
         << garbage;
@@ -303,6 +292,54 @@ TEST(Rendezvous, RanksThatCameInTimeHaveTimeToConnect) {
 TEST(Rendezvous, WhatOneRankMisspellsIsNewsToAll) {
   expect_all_told({.transport = "tpc"}, "unknown transport 'tpc'");
   expect_all_told({.topology = "tours:3"}, "'tours'");
+}
+
+// Each is harmless on all ranks, and no two of them go together: a rank that gives up others sooner than they send
+// heartbeats, say, would lose them while nothing is wrong.
+TEST(Rendezvous, WhatOneRankHasOtherwiseIsNewsToAll) {
+  const auto expect = [](const CommunicatorOptions& options, const std::string& ours, const std::string& theirs) {
+    for (const std::string& sentence : told(options))
+      EXPECT_EQ(sentence, "rank 0 has " + ours + " and rank 1 has " + theirs + "; give all ranks the same");
+  };
+  expect({.transport = "tcp"}, "transport 'auto'", "'tcp'");
+  expect({.algorithm = "ring"}, "algorithm 'auto'", "'ring'");
+  expect({.measure = false}, "measure 'yes'", "'no'");
+  expect({.learn = true}, "learn 'no'", "'yes'");
+  expect({.topology = "ring"}, "topology 'none'", "'ring'");
+  expect({.suspect_after = 50ms, .dead_after = 100ms}, "dead-after '3000 ms, suspect after 1000 ms'",
+         "'100 ms, suspect after 50 ms'");
+  expect({.security = {.insecure = true}}, "security 'the key of the job'", "'insecure'");
+  expect({.purpose = "a probe"}, "purpose ''", "'a probe'");
+  expect({.epoch = 5}, "epoch '0'", "'5'");
+}
+
+TEST(Rendezvous, WhoDeclinesIsNewsToAll) {
+  const auto store = memory_store();
+  const Error why(ErrorKind::usage, "there is no codec 'bf61'");
+  support::on_threads(world, [&](Rank rank) {
+    if (rank == 1) return Communicator::decline(*store, rank, world, why);
+    const auto join = [&] { Communicator::connect(*store, rank, world); };
+    EXPECT_EQ(support::refusal(join, ErrorKind::config), "rank 1 cannot take part: there is no codec 'bf61'");
+  });
+}
+
+// Not even of ranks that have proved who they are.
+TEST(Rendezvous, ALengthOfAGroupsCardThatCannotBeIsRefused) {
+  for (const std::int64_t length : {std::int64_t{-1}, std::int64_t{1} << 40, std::int64_t{1} << 62}) {
+    support::run_ranks(2, [&](Communicator& comm) {
+      const auto deadline = std::chrono::steady_clock::now() + 30s;
+      const std::array<std::int64_t, 1> told{length};
+      if (comm.rank() == 1) {
+        comm.send(told, 0, 9);
+        std::vector<std::int64_t> all(2);
+        comm.all_gather(told, all);
+        return;
+      }
+      for (const auto& exchange : {engine::exchange_between(comm, {0, 1}, 9), engine::exchange_over(comm, {0, 1})})
+        EXPECT_THAT(support::refusal([&] { exchange("of rank 0", deadline); }, ErrorKind::mismatch),
+                    HasSubstr(fmt::format("rank 1 tells {} B of itself", length)));
+    });
+  }
 }
 
 // Whom rank 0 of 6 sends to in an all_reduce by node, when each rank is on the host that `host_of` names.

@@ -278,8 +278,29 @@ TEST(Exchange, ASpecThatAnotherRankDoesNotHaveIsRefusedNamingIt) {
       ADD_FAILURE() << "accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::mismatch);
-      EXPECT_EQ(error.culprit(), comm.rank() == 1 ? 0 : 1);
+      EXPECT_EQ(error.culprit(), 1);
+      EXPECT_STREQ(error.what(),
+                   "rank 0 compresses with 'int8' and rank 1 with 'int4'; give the same spec to every rank");
     }
+  });
+}
+
+// It says itself what is wrong with the spec, and the others, who would wait for it, what it has.
+TEST(Exchange, ASpecOfOneRankThatIsNoneIsNewsToAll) {
+  run_ranks(3, [](Communicator& comm) {
+    for (const std::string_view wrong : {"bf61", "rans+int8", "topk:2"}) {
+      try {
+        make_exchange(comm.rank() == 2 ? wrong : "bf16", comm);
+        ADD_FAILURE() << "accepted";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), comm.rank() == 2 ? ErrorKind::usage : ErrorKind::mismatch);
+        if (comm.rank() != 2) {
+          EXPECT_EQ(error.what(), "rank 0 compresses with 'bf16' and rank 2 with '" + std::string(wrong) +
+                                      "'; give the same spec to every rank");
+        }
+      }
+    }
+    comm.barrier();  // nothing has been lost by it
   });
 }
 

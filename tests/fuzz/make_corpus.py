@@ -289,15 +289,63 @@ def trace_with_groups() -> bytes:
 
 
 def calls() -> None:
-    fields = ["ranvier 13", "", "auto", "7", "ring", "none", "", "yes", "no", "none", "the key of the job", "", "host 5 "]
+    fields = ["ranvier 14", "", "ranvier bench", "auto", "7", "ring", "none", "", "yes", "no", "none", "the key of the job", ""]
+    fields += ["3000 ms, suspect after 1000 ms", "host 5 "]
     card = "".join(f"{len(each)}:{each}" for each in [*fields, "127.0.0.1:4711", "", "127.0.0.1:4712"])
     write("calls_fuzz", "card", b"\0" + card.encode())
-    write("calls_fuzz", "card_of_another_version", b"\0" + card.replace("12", "11", 1).encode())
+    write("calls_fuzz", "card_of_another_version", b"\0" + card.replace("14", "13", 1).encode())
     write("calls_fuzz", "card_cut_short", b"\0" + card[:-5].encode())
-    head = struct.pack("<IIIBBBBBBHIHHQ", 17, 99, 5, 0, 0, 0, 1, 16, 0, 0, 0, 0, 0, 1000)
-    other = struct.pack("<IIIBBBBBBHIHHQ", 18, 99, 5, 3, 1, 2, 2, 16, 1, 0, 1, 9, 7, 10)
+    head = struct.pack("<IIHBBBBBBIBBHQ", 17, 99, 5, 0, 0, 0, 1, 16, 0, 0, 0, 0, 0, 1000)
+    other = struct.pack("<IIHBBBBBBIBBHQ", 18, 99, 5, 3, 1, 2, 2, 16, 1, 9, 1, 2, 7, 10)
     write("calls_fuzz", "headers", b"\1" + head + other)
     write("calls_fuzz", "headers_alike", b"\1" + head + head)
+
+
+def lanes() -> None:
+    def header(sequence: int, collective: int, *, dtype: int = 0, op: int = 0, slice_log2: int = 12, size: int = 100) -> bytes:
+        return struct.pack("<IIHBBBBBBIBBHQ", sequence, 0, 0, collective, dtype, op, 0, slice_log2, 0, 0, 0, 0, 0, size)
+
+    def message(tag: int, size: int) -> bytes:
+        return struct.pack("<HBBBBHQQII", 0, 10, 0, 0, 0, 0, tag, size, 0, 0)
+
+    def pieces(lane: int, content: bytes) -> bytes:
+        cuts = [content[at : at + 200] for at in range(0, len(content), 200)]
+        return b"".join(bytes([lane, len(each)]) + each for each in cuts)
+
+    for what, collective in ((2, 0), (3, 2), (4, 4), (5, 3), (6, 5), (7, 6), (8, 9)):
+        two = pieces(0, header(0, collective)) + pieces(1, header(1, 0, size=3))
+        write("lanes_fuzz", f"called_{what}", bytes([what]) + two + pieces(0, floats(100)))
+    write("lanes_fuzz", "message", bytes([0]) + pieces(7, message(7, 400) + floats(100) + message(8, 12) + floats(3)))
+    write("lanes_fuzz", "aside", bytes([1]) + pieces(7, message(9, 40) + floats(10) + message(7, 100) + floats(25)))
+
+
+def exchanges() -> None:
+    for spec in range(18):  # of exchange_fuzz.cc
+        write("exchange_fuzz", f"untouched_{spec:02}", bytes([spec]))
+        write("exchange_fuzz", f"changed_{spec:02}", bytes([spec, 0, 40 + spec, 255, 1, 0, 7, 2, 3, 128]))
+
+
+def lines() -> None:
+    write("lines_fuzz", "job", b"run all_reduce f32 sum 1000 in_place 1 20 varied 7 0")
+    write("lines_fuzz", "neighbours", b"run neighbor_exchange f32 sum 8 out_of_place 0 1 ones 7 0 grid:2x2")
+    write("lines_fuzz", "done", b"done 0.5 0 0.25 100 3 9 1 0 0.125 5 0 0 1234 0")
+    write("lines_fuzz", "refused", b"refused there is no such algorithm")
+    write("lines_fuzz", "failed", b"failed mismatch\trank 1 said \x1b[2J\t#0 all_reduce\t#1 barrier\x7f\t")
+
+
+def rings() -> None:
+    def does(what: int, one: int = 0, other: int = 0, content: bytes = b"") -> bytes:
+        return bytes([what, one, other or len(content)]) + content
+
+    def slot(number: int, mark: int) -> bytes:  # the tag of a slot of the ring that is read
+        return does(8, number, content=struct.pack("<II", number + 1, mark))
+
+    look, give = does(4, 255), does(3, 9, 100)
+    write("ring_fuzz", "short", slot(0, 20) + look + slot(1, 504) + look + look)
+    write("ring_fuzz", "large", slot(0, 1000) + look + does(4, 100) + slot(1, 1088 | 1 << 29) + does(5, 200) + look)
+    write("ring_fuzz", "answer", give + does(16, 0, content=struct.pack("<III", 0, 9, 400)) + slot(0, 1 << 30) + look + does(6))
+    write("ring_fuzz", "freed", 9 * give + does(1, 0, content=struct.pack("<II", 8, 0)) + give + does(7) + does(1, 0, content=b"\xff" * 8) + give)
+    write("ring_fuzz", "lent", slot(0, 1 << 31 | 8) + look)
 
 
 def checkpoints() -> None:
@@ -331,5 +379,9 @@ if __name__ == "__main__":
     requests()
     control()
     calls()
+    lanes()
+    exchanges()
+    lines()
+    rings()
     checkpoints()
     texts()

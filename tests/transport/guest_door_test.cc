@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/socket.h>
+
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -121,6 +124,31 @@ TEST_F(GuestDoor, WhoseCallIsUnderWayStays) {
   // Now it is the one that has been idle for the shortest time.
   const auto more = strangers(63);
   EXPECT_THAT(pull(*busy), HasSubstr(parameters));
+}
+
+TEST_F(GuestDoor, WhoSpeaksAnotherLanguageDisturbsNobody) {
+  serve();
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", settings = "\0\0\0\4\0\0\0\0\0"s;
+  const std::array said{""s,
+                        "GET / HTTP/1.1\r\nHost: ranvier\r\n\r\n"s,
+                        "SSH-2.0-OpenSSH_9.2p1\r\n"s,
+                        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"s,  // a TLS hello, of which no more comes
+                        preface.substr(0, 10),
+                        preface + std::string(5000, '\xff'),
+                        preface + settings + "\0\xff\xff\1\x25\0\0\0\1"s + std::string(9000, 'h'),
+                        preface + settings + "\xff\xff\xff\0\0\0\0\0\1"s + std::string(9000, 'd')};  // 16 MiB of data
+  std::vector<Fd> crowd;
+  for (int round = 0; round < 3; ++round) {
+    for (const std::string& words : said) {
+      crowd.push_back(stranger("127.0.0.1", service_->port()));
+      ASSERT_TRUE(crowd.back());
+      send(crowd.back().get(), words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    const auto caller = guest();
+    EXPECT_THAT(pull(*caller), HasSubstr(parameters)) << round;
+    EXPECT_NE(end_push(*caller, begin_push(*caller)), "") << round;
+  }
+  EXPECT_EQ(pushes_, 3) << "of those that are guests";
 }
 
 TEST_F(GuestDoor, CallsOfTooManyAreRefusedByASentence) {

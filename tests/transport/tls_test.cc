@@ -272,6 +272,17 @@ TEST(JobKey, ComesBackFromItsFileAndOtherFilesAreRefused) {
     EXPECT_THROW(read_job_key(write_private(folder.path() / "bad", text)), Error) << text;
 }
 
+// In arguments and variables others may read it, and errors go to every rank's log.
+TEST(JobKey, InPlaceOfItsFileIsRefusedAndNotShown) {
+  const std::string text = job_key_text(new_job_key()), digits = text.substr(text.rfind(' ') + 1);
+  for (const std::string& given : {text, digits, "./" + text, text + '\n'}) {
+    const std::string said = config_refusal([&] { check_security({.key_file = given}); });
+    EXPECT_THAT(said, HasSubstr("is a key: others of this host may have read it there; make a new one"));
+    EXPECT_EQ(said.find(digits), said.npos);
+    EXPECT_EQ(config_refusal([&] { fingerprint({.key_file = given}); }), said);
+  }
+}
+
 TEST(Security, ContradictionsAreRefused) {
   EXPECT_THAT(config_refusal([] { check_security({.key_file = "a", .insecure = true}); }), HasSubstr("contradicts"));
   EXPECT_THAT(config_refusal([] { check_security({.key_file = "a", .certificate = "b"}); }),
