@@ -19,6 +19,7 @@ constexpr double most_held = 0.5;   // of the times: else it is the caller who t
 // while.
 constexpr double alone_above = 0.9, surely_not_above = 0.75;
 constexpr int few_doubts = 2, enough_doubts = 4;
+constexpr int remembered = 16;  // judgements: others who were there a moment ago come back
 // The same of several flows of a job together: how many of them there are at a time nobody knows so well.
 constexpr double surely_not_together = 0.5;
 // What flows that follow a model can queue: somewhat more than what the path holds, and groups of a millisecond.
@@ -91,6 +92,7 @@ void FairShare::judge(const Sample& sample) {
   const double lost = lost_ / std::max(delivered_ + lost_, 1.0);
   const int queued = count_ - empty_;
   if (shared_) {
+    alone_for_ = 0;
     unused_ = empty_ > mostly_empty * count_ ? unused_ + lasted_ : Duration(0);
     shared_ = unused_ == Duration(0) || unused_ < rounds_unused * sample.least;
     if (lost > much_lost) part_ = std::max(part_ * std::max(1 - lost, beta), least_part);
@@ -101,9 +103,12 @@ void FairShare::judge(const Sample& sample) {
     const bool wants_more = held_ <= most_held * count_;
     const bool starves = wants_more && lost > little_lost && got < starved_below * share;
     const bool is_doubtful = empty_ <= most_empty * count_ && got * flows_ < alone_above * line;
+    ++alone_for_;
     doubts_ = is_doubtful ? doubts_ + 1 : 0;
     const bool has_company = flows_ > 1 ? got * flows_ < surely_not_together * line
-                                        : doubts_ >= (got < surely_not_above * line ? few_doubts : enough_doubts);
+                                        : doubts_ >= (got >= surely_not_above * line ? enough_doubts
+                                                      : alone_for_ < remembered      ? 1
+                                                                                     : few_doubts);
     shared_ =
         starves || (is_doubtful && has_company && (got > share || (wants_more && (lost > little_lost || !is_model))));
     part_ = 1;

@@ -72,8 +72,8 @@ class FairShare {
   // Of those that waited in a queue: what arrived with them, and how long they took.
   double arrival_rates_ = 0, round_trips_ = 0;
 
-  // Alone: how often in a row one perhaps was not.
-  int doubts_ = 0;
+  // Alone: how often in a row one perhaps was not, and for how many judgements.
+  int doubts_ = 0, alone_for_ = 1 << 20;
   // Beside others: what of the share is taken, and for how long the queue has been empty mostly.
   double part_ = 1;
   Duration unused_{};
