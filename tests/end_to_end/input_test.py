@@ -175,7 +175,7 @@ class Words(TrainingTest):
             (("--config", str(file)), {}, f"{file}: "),
         ):
             with self.subTest(named=named):
-                self.assert_sentence(self.train(*words, variables=place | variables), 2, f"train: {named}{sentence}")
+                self.assert_sentence(self.train(*words, variables=place | variables), 2, f"train, rank 0: {named}{sentence}")
 
     def test_what_all_workers_would_find_is_said_once_before_they_start(self):
         missing = str(self.folder / "missing")
