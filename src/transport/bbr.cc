@@ -35,7 +35,7 @@ constexpr double unknown_round_trip_s = 0.001;
 constexpr double group_seconds = 0.001;
 constexpr double most_surplus_seconds = 0.010;  // of the rate: a receiver that waits for a core, not a queue
 constexpr double most_group = 64 << 10;
-constexpr std::size_t train_packets = 12;  // more than 0.1 ms of 1 Gbit/s
+constexpr std::size_t train_packets = 8;  // of 1 Gbit/s what PacketTrain needs, at least
 
 double seconds(Bbr::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 

@@ -44,7 +44,7 @@ class PacketTrain {
 
  private:
   // Network cards hand packets over every some 50 microseconds, and together.
-  static constexpr auto least = std::chrono::microseconds(100);
+  static constexpr auto least = std::chrono::microseconds(80);
 
   static double milliseconds(Time::duration duration) {
     return std::chrono::duration<double, std::milli>(duration).count();
