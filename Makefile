@@ -82,7 +82,7 @@ build-threads: setup
 
 # Every fourth case of the conformance suite, and neither what takes turns in one simulated world nor the longest of
 # those that repeat a few operations for the sake of their numbers: make test-tsan has all.
-UNTHREADED := */simulated*:UdpConnection.*:Learning.CorrectsAModelThatIsWrong*:Learning.NoiseDoesNotMove*:$\
+UNTHREADED := */simulated*:UdpConnection.*:UdpFairness.*:Learning.CorrectsAModelThatIsWrong*:Learning.NoiseDoesNotMove*:$\
               LearningJob.ChallengersKeepToTheLinks*:Coded.AppliedAndHeldBackAddUp*:SharedScale.IsWithinHalfAStep*
 run-threads:
 	GTEST_FILTER='-$(UNTHREADED)' ctest --preset tsan -j $(AT_ONCE) -O $(CURDIR)/build/tsan.log \

@@ -77,23 +77,23 @@ std::vector<std::vector<float>> averages(Communicator& comm, const std::string& 
 }
 
 TEST(EverySpec, GivesTheSameBitsToAllRanksWhoeverIsLate) {
+  // Worlds of their own, so that their time limit is of one spec.
   for (const Rank world : worlds)
-    run_ranks(world, [&](Communicator& comm) {
-      for (const std::string& spec : all_specs()) {
+    for (const std::string& spec : all_specs())
+      run_ranks(world, [&](Communicator& comm) {
         const auto once = averages(comm, spec, 1), again = averages(comm, spec, 2);
         for (std::size_t i = 0; i < once.size(); ++i) {
           SCOPED_TRACE(fmt::format("{}, world {}, bucket {}", spec, comm.world(), i));
           expect_equal_everywhere(comm, once[i]);
           ASSERT_EQ(once[i], again[i]);
         }
-      }
-    });
+      });
 }
 
 TEST(EverySpec, KeepsWhatIsNotFiniteAndGoesOnWithTheRest) {
   for (const Rank world : worlds)
-    run_ranks(world, [&](Communicator& comm) {
-      for (const std::string& spec : all_specs()) {
+    for (const std::string& spec : all_specs())
+      run_ranks(world, [&](Communicator& comm) {
         SCOPED_TRACE(fmt::format("{}, world {}", spec, comm.world()));
         const auto exchange = make_exchange(spec, comm);
         constexpr std::size_t rows = 50, count = 50 * 90;
@@ -117,8 +117,7 @@ TEST(EverySpec, KeepsWhatIsNotFiniteAndGoesOnWithTheRest) {
         if (comm.world() > 1) {  // one alone codes nothing
           EXPECT_EQ(exchange->plain_buckets(), carries && !spec.starts_with("fp8") ? 0U : 3U);
         }
-      }
-    });
+      });
 }
 
 }  // namespace
