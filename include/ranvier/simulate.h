@@ -91,7 +91,7 @@ struct SimulatedRun {
   std::size_t messages = 0;  // likewise
   // As SimulateOptions has it, but where ranks are alike only with others: see simulate().
   std::size_t slice_bytes = 0;
-  bool by_smaller_worlds = false;  // likewise: from a line through their times, and with their links
+  bool by_smaller_worlds = false;            // likewise: from a line through their times, and with their links
   std::size_t work = 0;                      // that simulating them was, on any machine: 10^7 take a tenth of a second
   std::vector<SimulatedLink> links = {};     // folded: one for each kind of link
   std::vector<SimulatedMessage> trace = {};  // folded: those of rank 0
