@@ -300,11 +300,7 @@ std::optional<Options> options_of_rank(const Arguments& arguments) {
   auto options = bench::parse_options(arguments);
   const auto place = place_in_job();
   if (!options || options->explain || !place) return options;
-  if (options->ranks && place->world > 1)
-    throw Error(ErrorKind::usage,
-                fmt::format("--ranks starts processes, and {} has started this one already as rank {} of {}; leave it "
-                            "out",
-                            place->launcher, place->rank, place->world));
+  if (options->ranks && place->world > 1) refuse_to_start("--ranks", *place);
   if (options->compare) refuse_transport(*options);
   return options;
 }

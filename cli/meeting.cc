@@ -109,6 +109,12 @@ int refuse_to_meet(std::string_view speaker, const std::exception& why,
   return code;
 }
 
+void refuse_to_start(std::string_view flag, const WorldPlace& place) {
+  throw Error(ErrorKind::usage,
+              fmt::format("{} starts processes, and {} has started this one already as rank {} of {}; leave it out",
+                          flag, place.launcher, place.rank, place.world));
+}
+
 void decline(const WorldPlace& place, const std::exception& why) {
   try {
     const Meeting meeting(place);

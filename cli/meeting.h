@@ -54,5 +54,7 @@ int refuse_to_meet(std::string_view speaker, const std::exception& why,
                    const std::function<void(const WorldPlace&)>& tell_others);
 // Instead of meeting: the others know why, once they have come.
 void decline(const WorldPlace&, const std::exception& why);
+// Of `flag`, which starts processes, for one that a launcher has started already.
+[[noreturn]] void refuse_to_start(std::string_view flag, const WorldPlace&);
 
 }  // namespace ranvier::cli

@@ -92,10 +92,7 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
   trainer::Dataset data;
   try {
     if (options.workers && place.launcher != "ranvier" && !place.launcher.empty())
-      throw Error(ErrorKind::usage,
-                  fmt::format("{}--workers starts processes, and {} has started this one already as rank "
-                              "{} of {}; leave it out",
-                              options.workers_source, place.launcher, place.rank, place.world));
+      cli::refuse_to_start(options.workers_source + "--workers", place);
     check_plan(options, place.world);
     check_unequal(options.trainer, place.world);
     if (options.plan) place.rank = rank_at(*options.plan, place.rank);

@@ -105,16 +105,6 @@ class Program {
     return stride;
   }
 
-  static std::vector<Run> runs_of(const std::vector<std::uint32_t>& sorted) {
-    std::vector<Run> runs;
-    for (const std::uint32_t chunk : sorted)
-      if (!runs.empty() && runs.back().first + runs.back().chunks == chunk)
-        ++runs.back().chunks;
-      else
-        runs.push_back({chunk, 1});
-    return runs;
-  }
-
   Collective collective_;
   const Grid& grid_;
   const std::vector<std::vector<std::size_t>>& order_;

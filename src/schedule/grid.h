@@ -9,14 +9,9 @@
 #include <vector>
 
 #include "ranvier/schedule.h"
+#include "schedule/runs.h"
 
 namespace ranvier::grid {
-
-// Consecutive chunks.
-struct Run {
-  std::uint32_t first;
-  std::uint32_t chunks;
-};
 
 using PlaceOf = std::function<Place(std::uint32_t chunk)>;
 

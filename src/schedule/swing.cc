@@ -25,18 +25,13 @@
 #include <memory>
 #include <numeric>
 
+#include "schedule/runs.h"
 #include "schedule/steps.h"
 
 namespace ranvier {
 namespace {
 
 using namespace steps;
-
-// Consecutive chunks.
-struct Run {
-  std::uint32_t first;
-  std::uint32_t chunks;
-};
 
 // What all ranks have in common: the numbers of chunks, and who sends which of them in which round.
 class Ways {
@@ -63,13 +58,7 @@ class Ways {
       if (leaves_in_[static_cast<std::size_t>(distance)] == s) chunks.push_back(chunk(owner));
     }
     std::sort(chunks.begin(), chunks.end());
-    std::vector<Run> runs;
-    for (const std::uint32_t each : chunks)
-      if (!runs.empty() && runs.back().first + runs.back().chunks == each)
-        ++runs.back().chunks;
-      else
-        runs.push_back({each, 1});
-    return runs;
+    return runs_of(chunks);
   }
 
  private:

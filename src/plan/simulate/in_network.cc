@@ -83,10 +83,10 @@ std::vector<Span> spans_of(const Topology& topology, const Grouping& group) {
 }
 
 // A switch further in. All of a part is one run of chunks.
-grid::Run all_of(const grid::Stage& stage) {
-  grid::Run all = stage.shares.front().front();
+Run all_of(const grid::Stage& stage) {
+  Run all = stage.shares.front().front();
   for (const auto& share : stage.shares)
-    for (const grid::Run& run : share) {
+    for (const Run& run : share) {
       all.chunks = std::max(all.first + all.chunks, run.first + run.chunks) - std::min(all.first, run.first);
       all.first = std::min(all.first, run.first);
     }
@@ -100,13 +100,13 @@ const grid::Pattern by_switch{
     .rounds = [](Rank) { return 1u; },
     .reduce_scatter =
         [](const grid::Stage& stage, std::vector<Step>& program) {
-          const grid::Run all = all_of(stage);
+          const Run all = all_of(stage);
           program.push_back(steps::send(member(stage, 1), stage.before(all.first), stage.round, all.chunks));
           program.push_back(steps::recv(member(stage, -1), stage.result(all.first), stage.round, all.chunks));
         },
     .all_gather =
         [](const grid::Stage& stage, std::vector<Step>& program) {
-          const grid::Run all = all_of(stage);
+          const Run all = all_of(stage);
           program.push_back(steps::send(member(stage, -1), stage.result(all.first), stage.round, all.chunks));
           program.push_back(steps::recv(member(stage, 1), stage.result(all.first), stage.round, all.chunks));
         }};
