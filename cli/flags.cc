@@ -301,6 +301,11 @@ std::vector<NamedFile> files_of(const SecurityOptions& security) {
           {"--authority", security.authority}};
 }
 
+CLI::Option* add_switch(CLI::App& app, const std::string& flags, std::optional<bool>& value, const std::string& help) {
+  return app.add_flag_function(
+      flags, [&value](std::int64_t count) { value = count > 0; }, help);
+}
+
 CLI::Option* add_seconds(CLI::App& app, const std::string& flags, std::chrono::milliseconds& time,
                          const std::string& help) {
   const auto take = [&time, flags](const std::string& word) {

@@ -49,6 +49,8 @@ CLI::Option* add_count(CLI::App&, const std::string& flags, std::uint64_t& count
                        std::uint64_t least, std::uint64_t most = 1'000'000'000);
 CLI::Option* add_count(CLI::App&, const std::string& flags, std::optional<std::uint64_t>& count,
                        const std::string& help, std::uint64_t least, std::uint64_t most = 1'000'000'000);
+// "--x,!--no-x"; nothing where neither is given. (CLI11's own flags make false of that.)
+CLI::Option* add_switch(CLI::App&, const std::string& flags, std::optional<bool>& value, const std::string& help);
 // --key, --certificate, --private-key, --authority, --insecure, --encrypt-everywhere and their variables.
 void add_security(CLI::App&, SecurityOptions& security);
 std::vector<NamedFile> files_of(const SecurityOptions&);  // which are read

@@ -276,8 +276,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                  most_ranks);
   cli::add_count(app, "--nodes", options.nodes,
                  "let ranks share memory as if they were on so many hosts, to try transport auto or shm+mpi", 1, 1024);
-  bool pin = false;
-  auto* pin_flag = app.add_flag("--pin,!--no-pin", pin, "rank i stays on core i (default: if there are cores enough)");
+  cli::add_switch(app, "--pin,!--no-pin", options.pin, "rank i stays on core i (default: if there are cores enough)");
   std::string baselines;
   auto* baseline_flag = app.add_option("--baseline", baselines,
                                        "measure these too: mpi, gloo, torch (ranvier through "
@@ -331,7 +330,6 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   options.buffers = buffers == "ranvier" ? Buffers::ranvier : Buffers::malloc;
   if (options.explain && options.topologies.empty()) options.topologies = {"star"};
   if (ranks) options.ranks = static_cast<Rank>(*ranks);
-  if (pin_flag->count() > 0) options.pin = pin;
   if (baseline_flag->count() > 0) take_baselines(baselines, options);
   // As they are mostly called. A broadcast has one buffer in MPI and in torch.
   const bool default_in_place = options.collective == Collective::all_reduce ||

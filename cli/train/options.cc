@@ -216,8 +216,8 @@ void add_communication_options(CLI::App& app, Options& options, Given& given) {
   cli::add_algorithm(app, comm.algorithm, "schedule of all_reduce; vendor: that of the transport's library (mpi)",
                      algorithm_names());
   app.add_option("--tuning", comm.tuning, "what auto chooses, as 'ranvier bench --tune' wrote it")->type_name("FILE");
-  app.add_flag(
-      "--measure,!--no-measure", options.measure,
+  cli::add_switch(
+      app, "--measure,!--no-measure", options.measure,
       "measure links and algorithms at start, for auto to choose by; else it goes by ordinary links, so that every run "
       "ends with the same bits (default: measure between hosts)");
   app.add_option("--topology", comm.topology, "the network that data has to keep to: ring, mesh:2x4, torus:2x4")

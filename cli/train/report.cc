@@ -139,6 +139,13 @@ nlohmann::json settings_json(const Report& report) {
           {"threads", result.threads}};
 }
 
+// What auto chose by: measured, or ordinary ones.
+nlohmann::json links_json(const LinkModel& links) {
+  return {{"latency_seconds", links.latency},
+          {"seconds_per_byte", links.byte},
+          {"seconds_per_byte_between_nodes", links.between > 0 ? nlohmann::json(links.between) : nlohmann::json()}};
+}
+
 }  // namespace
 
 std::string to_table(const Report& report) {
@@ -227,6 +234,7 @@ nlohmann::json to_json(const Report& report) {
           {"parameters", result.parameters},
           {"parameter_hash", fmt::format("{:016x}", result.parameter_hash)},
           {"step_ns", result.median_step_seconds * 1e9},
+          {"links", links_json(communicator.links())},
           {"plan", plan_json(report)},
           {"history", std::move(history)},
           {"settings", settings_json(report)},

@@ -515,6 +515,32 @@ class Launchers(TrainingTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(file.read_text())["parameter_hash"], expected["parameter_hash"])
 
+    def test_links_between_hosts_are_measured_unless_told_not_to(self):
+        def links(local_world: int, *words: str) -> dict:
+            file = self.folder / f"links-{len(list(self.folder.iterdir()))}.json"
+            words = self.words("--steps", "2", "--model", "mlp", "--interface", "127.0.0.1", "--json", str(file), *words)
+            place = {"RANVIER_WORLD": "2", "RANVIER_LOCAL_WORLD": str(local_world), "RANVIER_STORE": f"{file}-store"}
+            ranks = [
+                start(
+                    *words,
+                    env=self.environment(
+                        RANVIER_RANK=str(rank),
+                        RANVIER_LOCAL_RANK=str(rank % local_world),
+                        RANVIER_NODE=f"host{rank // local_world}",
+                        **place,
+                    ),
+                )
+                for rank in range(2)
+            ]
+            said = [rank.communicate(timeout=100) for rank in ranks]
+            self.assertEqual([rank.returncode for rank in ranks], [0, 0], said)
+            return json.loads(file.read_text())["links"]
+
+        ordinary = links(1, "--no-measure")
+        self.assertEqual(links(1, "--no-measure"), ordinary)
+        self.assertNotEqual(links(1), ordinary)
+        self.assertEqual(links(2), links(2, "--no-measure"))
+
     @unittest.skipUnless(shutil.which("mpirun"), "Open MPI is not installed")
     def test_mpirun(self):
         expected = self.results("--workers", "2", "--steps", "4")

@@ -63,7 +63,7 @@ class Runs:
     def _run(self, command: list[str]) -> dict:
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "run.json"
-            words = [str(self._ranvier), "train", *command, "--json", str(file), "--no-measure"]
+            words = [str(self._ranvier), "train", *command, "--json", str(file)]
             if self._hosts:
                 problem = self._hosts.run(words, limit=600)
             else:
