@@ -53,10 +53,17 @@ class FullPair {
   Layer second_;
 };
 
+// All channels of a pixel side by side, in which convolutions and poolings of processors take half the time. Of a
+// single channel both orders are one, and only a copy says which is meant.
+at::Tensor channels_last(const at::Tensor& x) {
+  constexpr auto order = at::MemoryFormat::ChannelsLast;
+  return x.size(1) == 1 ? x.clone(order) : x.contiguous(order);
+}
+
 Piece convolution(at::IntArrayRef sizes) {
   const Layer layer(sizes);
   return {{layer.weight, layer.bias}, [layer](const at::Tensor& x) {
-            return at::max_pool2d(at::relu(at::conv2d(x, layer.weight, layer.bias)), 2);
+            return at::relu(at::max_pool2d(at::conv2d(channels_last(x), layer.weight, layer.bias), 2));
           }};
 }
 
