@@ -159,12 +159,10 @@ def cell(row: dict, column: str) -> str:
     return form.format(value * times if times != 1 else value)
 
 
-def table(found: dict) -> str:
-    """Of one condition, as Markdown."""
-    lines = [f"| {' | '.join(COLUMNS)} |", "|" + " --- |" * len(COLUMNS)]
-    lines += [f"| {' | '.join(cell(row, column) for column in COLUMNS)} |" for row in found["rows"]]
-    lines += [f"\n{transport} is absent: {why}" for transport, why in found["absent"].items()]
-    return "\n".join(lines)
+def rows(found: dict) -> str:
+    """The lines of one condition in the table, as Markdown."""
+    names = [found["condition"]] + [""] * len(found["rows"])
+    return "\n".join(f"| {' | '.join([name, *(cell(row, column) for column in COLUMNS)])} |" for name, row in zip(names, found["rows"]))
 
 
 def main() -> int:
@@ -182,12 +180,15 @@ def main() -> int:
         print(f"trade_off.py: {reason}", file=sys.stderr)
         return 1
     found = []
+    print(f"| {' | '.join(['condition', *COLUMNS])} |\n|{' --- |' * (1 + len(COLUMNS))}", flush=True)
     try:
         for name in arguments.conditions:
             began = time.monotonic()
             found.append(measure_one_host(arguments) if name == "host" else measure(arguments, CONDITIONS[name]))
             found[-1]["seconds"] = time.monotonic() - began
-            print(f"**{found[-1]['condition']}** ({found[-1]['seconds']:.0f} s)\n\n{table(found[-1])}\n", flush=True)
+            print(rows(found[-1]), flush=True)
+            for transport, why in found[-1]["absent"].items():
+                print(f"{found[-1]['condition']}: {transport} is absent: {why}", file=sys.stderr)
     except LabError as problem:
         print(f"trade_off.py: {problem}", file=sys.stderr)
         return 1

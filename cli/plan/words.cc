@@ -14,8 +14,8 @@
 namespace ranvier::planning {
 namespace {
 
-constexpr double unlimited = 1e15;  // bytes: a bucket that nothing fills
-constexpr double worthwhile = 0.5;  // percent: less of a gain is within what no prediction tells apart
+constexpr double unlimited = 1e15;                 // bytes: a bucket that nothing fills
+constexpr double worthwhile = codec_margin * 100;  // percent
 
 std::string bucket_text(double bytes) {
   if (bytes > unlimited) return "one bucket";
@@ -103,9 +103,13 @@ std::string price(const std::string& sync) {
 }
 
 void compare_policies(const Question& question, const std::vector<PlanChoice>& ranked, std::vector<std::string>& said) {
-  const PlanChoice* exact = best_of(ranked, [](const PlanChoice& each) { return each.margin == 0; });
+  const auto& policies = question.search.policies;
+  const PlanChoice* exact = best_of(ranked, [&](const PlanChoice& each) {
+    const auto its = std::ranges::find(policies, each.sync, &PlanPolicy::spec);
+    return its == policies.end() || its->margin == 0;
+  });
   if (exact == nullptr) return;
-  for (const PlanPolicy& policy : question.search.policies) {
+  for (const PlanPolicy& policy : policies) {
     if (policy.margin == 0) continue;
     const PlanChoice* best = best_of(ranked, [&](const PlanChoice& each) { return each.sync == policy.spec; });
     if (best == nullptr) continue;
@@ -148,7 +152,9 @@ std::vector<std::string> reasons(const Question& question, const std::vector<Pla
       second == nullptr
           ? "second: none: nothing else takes another time"
           : fmt::format("second: {}: {:.1f} % {}", describe(question, *second), std::abs(gain(best, *second)),
-                        second->step_ns < best.step_ns ? "shorter, but " + price(second->sync) : "longer")};
+                        second->step_ns >= best.step_ns  ? "longer"
+                        : second->margin <= codec_margin ? "shorter, which no prediction tells apart"
+                                                         : "shorter, but " + price(second->sync))};
   compare_codecs(question, ranked, said);
   if (has_transports(question))
     compare("transport", ranked, said,

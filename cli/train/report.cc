@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -35,7 +36,11 @@ double bits_sent(const Report& report) {
 
 std::string bits_per_parameter(const Report& report) {
   const double bits = bits_sent(report);
-  return bits > 0 ? fmt::format(", {:.3g} bits a parameter and step ({:.1f} x fewer than f32)", bits, 32 / bits) : "";
+  if (bits <= 0) return "";
+  const std::string beside = bits < 32 / 1.05   ? fmt::format(" ({:.1f} x fewer than f32)", 32 / bits)
+                             : bits > 32 * 1.05 ? fmt::format(" ({:.1f} x as many as f32)", bits / 32)
+                                                : "";
+  return fmt::format(", {:.3g} bits a parameter and step{}", bits, beside);
 }
 
 // What went on inside nodes, and what between them, where there are several.
@@ -161,7 +166,7 @@ std::string to_table(const Report& report) {
                            last.test.loss)},
       {"time", fmt::format("{:.1f} s for {} steps ({:.2f} epochs in all)", result.seconds, grouped(result.steps_here),
                            epochs(result))},
-      {"samples/s", fmt::format("{}", grouped(static_cast<std::size_t>(samples_per_second(report))))},
+      {"samples/s", fmt::format("{}", grouped(static_cast<std::size_t>(std::round(samples_per_second(report)))))},
       {"sent per worker", fmt::format("{}{}", human_bytes(result.bytes_sent_per_worker), bits_per_parameter(report))},
       {"synchronization", synchronization(report)},
       {"exposed communication",

@@ -74,6 +74,10 @@ struct PlanSearch {
 
 inline constexpr std::string_view by_size = "by_size";
 
+// By how much of its time a codec has to be faster than none, if it is to be chosen: less is within what no prediction
+// tells apart, and what is sent as it is loses nothing.
+inline constexpr double codec_margin = 0.005;
+
 struct PlanChoice {
   std::string algorithm;    // by_size: that of PlanNetwork::by_size
   double bucket_bytes = 0;  // of a trace 0: none
@@ -83,7 +87,7 @@ struct PlanChoice {
   std::size_t division = 0;  // of the workloads that were given
   StepPrediction step = {};  // one whose gradients are averaged
   double step_ns = 0;        // the mean by the policy
-  double margin = 0;         // of the policy
+  double margin = 0;         // of the policy and of the codec
   double cost() const { return step_ns * (1 + margin); }
 };
 

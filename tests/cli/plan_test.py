@@ -22,6 +22,23 @@ class Plan(ProgramTest):
         self.assertRegex(result.stdout, r"\ncompression +does not pay here; at best it .*, with int8")
         self.assertRegex(result.stdout, r"\ncodec +at 1e\+04 Gbit/s int8 .*: off")
 
+    def test_no_codec_is_chosen_for_a_gain_that_nothing_tells_apart(self):
+        step = (
+            '[[layer]]\nname = "a"\nweight_gradient_ns = 10000000\ncommunications = [\n'
+            '  { pass = "weight_gradient", collective = "all_reduce", bytes = 4000, role = "data" },\n]\n'
+        )
+        with temporary_folder() as folder:
+            (folder / "small.toml").write_text(step)
+            words = ("--workload", str(folder / "small.toml"), "--world", "4", "--link-rate", "1Gbit", "--compress", "bf16")
+            choices = json.loads(run("plan", *words, "--json", "-", limit=60).stdout)["choices"]
+            said = run("plan", *words, limit=60).stdout
+        best = {codec: min(each["step_ns"] for each in choices if each["codec"] == codec) for codec in ("", "bf16")}
+        self.assertLess(best["bf16"], best[""])
+        self.assertGreater(best["bf16"], best[""] * 0.995)
+        self.assertEqual(choices[0]["codec"], "")
+        self.assertRegex(said, r"\nchosen .*, no codec")
+        self.assertRegex(said, r"\ncodec .* bf16 .*: off")
+
     def test_lists_all_choices(self):
         result = run("plan", "--workload", "resnet50", "--world", "4", "--json", "-", limit=60)
         choices = json.loads(result.stdout)["choices"]

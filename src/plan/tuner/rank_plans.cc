@@ -228,6 +228,7 @@ class Search {
                       .division = each.division,
                       .step = std::move(step)};
     choice.step_ns = choice.step.step_ns;
+    choice.margin = choice.codec.empty() ? 0 : codec_margin;
     return choice;
   }
 
@@ -318,7 +319,7 @@ class Search {
     PlanChoice choice =
         choice_of(way, policy.spec, plan::simulate_step(workload, how(way), times(each.division, each.network)));
     if (!become_mean(choice, way)) return;
-    choice.margin = policy.margin;
+    choice.margin += policy.margin;
     best_ns = std::min(best_ns, choice.step_ns);
     found_.push_back({each.order, std::move(choice)});
   }
