@@ -119,7 +119,7 @@ class Training(TrainingTest):
         self.assertEqual(table["loss"], f"{run['loss']:.4f} in training, {run['test_loss']:.4f} in test")
         # 640 samples, 2 workers x 16: 20 steps an epoch.
         self.assertEqual(table["time"], f"{run['seconds']:.1f} s for 4 steps (0.20 epochs in all)")
-        self.assertEqual(table["samples/s"], f"{int(run['samples_per_second']):,}")
+        self.assertEqual(table["samples/s"], f"{run['samples_per_second']:,.0f}")
         self.assertEqual(
             table["exposed communication"], f"{run['exposed_communication_share'] * 100:.1f} % of the time of a step"
         )
@@ -178,6 +178,15 @@ class Training(TrainingTest):
         self.assertEqual(coded["bytes_sent_per_worker"] * 2, plain["bytes_sent_per_worker"])
         self.assertNotEqual(coded["parameter_hash"], plain["parameter_hash"])
         self.assertAlmostEqual(coded["loss"], plain["loss"], delta=0.05)
+
+    def test_bits_are_put_beside_f32_whichever_are_fewer(self):
+        # Of four, one_round sends each vector to the three others, where a ring sends it one and a half times.
+        for words, said in (((), ""), (("--compress", "bf16"), " (2.0 x fewer than f32)")):
+            with self.subTest(words=words):
+                result = self.train("--workers", "4", "--steps", "4", "--algorithm", "ring", *words)
+                self.assertRegex(result.stdout, rf"bits a parameter and step{re.escape(said)}\n")
+        result = self.train("--workers", "4", "--steps", "4", "--algorithm", "one_round")
+        self.assertIn("64 bits a parameter and step (2.0 x as many as f32)\n", result.stdout)
 
     def test_the_size_of_buckets_changes_no_bit(self):
         # Of 2 workers each element is one sum of two, in any bucket.
