@@ -74,23 +74,25 @@ void add_momentum_loop(const float* HWY_RESTRICT values, float momentum, float* 
 constexpr std::size_t sum_lanes = 16;
 constexpr std::size_t run = 4096;
 
+// Of at most a run. (What takes a value's number, and not the value, gcc leaves scalar.)
 template <class Term>
-HWY_INLINE double sum_of(std::size_t count, const Term& term) {
+HWY_INLINE double terms_of(const float* values, std::size_t count, const Term& term) {
+  float sums[sum_lanes] = {};
+  std::size_t i = 0;
+  for (; i + sum_lanes <= count; i += sum_lanes)
+    for (std::size_t lane = 0; lane < sum_lanes; ++lane) sums[lane] += term(values[i + lane]);
+  for (std::size_t lane = 0; i < count; ++i, ++lane) sums[lane] += term(values[i]);
   double total = 0;
-  for (std::size_t begin = 0; begin < count; begin += run) {
-    const std::size_t end = std::min(begin + run, count);
-    float sums[sum_lanes] = {};
-    std::size_t i = begin;
-    for (; i + sum_lanes <= end; i += sum_lanes)
-      for (std::size_t lane = 0; lane < sum_lanes; ++lane) sums[lane] += term(i + lane);
-    for (std::size_t lane = 0; i < end; ++i, ++lane) sums[lane] += term(i);
-    for (const float sum : sums) total += static_cast<double>(sum);
-  }
+  for (const float sum : sums) total += static_cast<double>(sum);
   return total;
 }
 
 double magnitudes_loop(const float* values, std::size_t count) {
-  return sum_of(count, [values](std::size_t i) HWY_ATTR { return std::fabs(values[i]); });
+  double total = 0;
+  for (std::size_t begin = 0; begin < count; begin += run)
+    total +=
+        terms_of(values + begin, std::min(run, count - begin), [](float value) HWY_ATTR { return std::fabs(value); });
+  return total;
 }
 // The products of a run, in the same lanes.
 template <class Number>
@@ -125,14 +127,15 @@ double dot_loop(const float* a, const float* b, std::size_t count) { return sum_
 
 Tail tail_loop(const float* values, std::size_t count, float threshold) {
   Tail tail;
-  tail.sum = sum_of(count, [values, threshold](std::size_t i) HWY_ATTR {
-    const float magnitude = std::fabs(values[i]);
-    return magnitude >= threshold ? magnitude : 0.0F;
-  });
   for (std::size_t begin = 0; begin < count; begin += run) {
-    const std::size_t end = std::min(begin + run, count);
+    const float* const part = values + begin;
+    const std::size_t size = std::min(run, count - begin);
+    tail.sum += terms_of(part, size, [threshold](float value) HWY_ATTR {
+      const float magnitude = std::fabs(value);
+      return magnitude >= threshold ? magnitude : 0.0F;
+    });
     std::uint32_t here = 0;
-    for (std::size_t i = begin; i < end; ++i) here += std::fabs(values[i]) >= threshold ? 1U : 0U;
+    for (std::size_t i = 0; i < size; ++i) here += std::fabs(part[i]) >= threshold ? 1U : 0U;
     tail.count += here;
   }
   return tail;
