@@ -41,20 +41,31 @@ void to_codebook_loop(const Codebook& book, const float* values, float factor, s
   }
 }
 
+namespace hn = hwy::HWY_NAMESPACE;
+
+// All entries fit in a register of eight floats and more, where symbols find theirs, and the lowest bit the sign.
 void from_codebook_loop(const Codebook& book, const std::uint8_t* HWY_RESTRICT symbols, float factor, std::size_t count,
                         float* HWY_RESTRICT values) {
-  if (book.half == 1) {
-    const auto bits = std::bit_cast<std::uint32_t>(book.values[0] * factor);
-    for (std::size_t i = 0; i < count; ++i)
-      values[i] = std::bit_cast<float>(bits ^ static_cast<std::uint32_t>(symbols[i]) << 31);
-    return;
+  const hn::CappedTag<float, 16> d;
+  const hn::RebindToUnsigned<decltype(d)> bits;
+  const hn::Rebind<std::uint8_t, decltype(d)> bytes;
+  const auto half = static_cast<std::uint32_t>(book.half);
+  HWY_ALIGN float entries[16];
+  for (std::size_t entry = 0; entry < 16; ++entry) entries[entry] = book.values[entry % book.half] * factor;
+  std::size_t i = 0;
+  if (const std::size_t lanes = hn::Lanes(d); lanes >= book.half) {
+    const auto table = hn::Load(d, entries);
+    for (; i + lanes <= count; i += lanes) {
+      const auto symbol = hn::PromoteTo(bits, hn::LoadU(bytes, symbols + i));
+      const auto index = hn::And(hn::ShiftRight<1>(symbol), hn::Set(bits, half - 1));
+      const auto value = hn::TableLookupLanes(table, hn::IndicesFromVec(d, index));
+      hn::StoreU(hn::Xor(value, hn::BitCast(d, hn::ShiftLeft<31>(symbol))), d, values + i);
+    }
   }
-  float entries[16];
-  for (std::size_t symbol = 0; symbol < 16; ++symbol) {
-    const float value = book.values[symbol / 2 % book.half] * factor;
-    entries[symbol] = symbol % 2 == 0 ? value : -value;
+  for (; i < count; ++i) {
+    const auto sign = static_cast<std::uint32_t>(symbols[i]) << 31;
+    values[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(entries[symbols[i] / 2 & (half - 1)]) ^ sign);
   }
-  for (std::size_t i = 0; i < count; ++i) values[i] = entries[symbols[i] & 15];
 }
 
 }  // namespace ranvier::kernel::HWY_NAMESPACE

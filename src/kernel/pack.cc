@@ -81,25 +81,37 @@ void unpack_halves(const std::uint8_t* HWY_RESTRICT packed, std::size_t count, s
   if (count % 2 != 0) symbols[count - 1] = packed[count / 2] & 15;
 }
 
-// Five ternary symbols are a number below 243.
+// Five ternary symbols are a number below 243: s0 + 3 s1 + 9 s2 + 27 s3 + 81 s4. They are byte 4 of the product of the
+// five bytes and this word; of the bytes below it none exceeds 255 either, so that nothing is carried.
+constexpr std::uint64_t powers_of_three = 1ULL << 32 | 3 << 24 | 9 << 16 | 27 << 8 | 81;
+using TernarySymbols = std::array<std::array<std::uint8_t, 8>, 256>;  // of each number; three are there for whole words
+constexpr TernarySymbols ternary_symbols = [] {
+  TernarySymbols all{};
+  for (unsigned number = 0; number < 256; ++number)
+    for (unsigned j = 0, rest = number; j < 5; ++j, rest /= 3) all[number][j] = static_cast<std::uint8_t>(rest % 3);
+  return all;
+}();
+
 void pack_ternary(const std::uint8_t* HWY_RESTRICT symbols, std::size_t count, std::uint8_t* HWY_RESTRICT packed) {
   std::size_t i = 0;
-  for (; i + 5 <= count; i += 5, ++packed) {
-    const std::uint8_t* const s = symbols + i;
-    *packed = static_cast<std::uint8_t>(s[0] + 3 * s[1] + 9 * s[2] + 27 * s[3] + 81 * s[4]);
+  for (; i + 8 <= count; i += 5, ++packed)
+    *packed = static_cast<std::uint8_t>(load_word(symbols + i) * powers_of_three >> 32);
+  for (; i < count; ++packed) {
+    const std::size_t size = std::min<std::size_t>(5, count - i);
+    std::uint64_t word = 0;
+    std::memcpy(&word, symbols + i, size);
+    *packed = static_cast<std::uint8_t>(word * powers_of_three >> 32);
+    i += size;
   }
-  unsigned number = 0;
-  for (std::size_t left = count - i; left > 0; --left) number = number * 3 + symbols[i + left - 1];
-  if (i < count) *packed = static_cast<std::uint8_t>(number);
 }
 void unpack_ternary(const std::uint8_t* HWY_RESTRICT packed, std::size_t count, std::uint8_t* HWY_RESTRICT symbols) {
   std::size_t i = 0;
-  for (; i + 5 <= count; i += 5, ++packed) {
-    unsigned number = *packed;
-    for (std::size_t j = 0; j < 5; ++j, number /= 3) symbols[i + j] = static_cast<std::uint8_t>(number % 3);
+  for (; i + 8 <= count; i += 5, ++packed) std::memcpy(symbols + i, ternary_symbols[*packed].data(), 8);
+  for (; i < count; ++packed) {
+    const std::size_t size = std::min<std::size_t>(5, count - i);
+    std::memcpy(symbols + i, ternary_symbols[*packed].data(), size);
+    i += size;
   }
-  for (unsigned number = i < count ? *packed : 0; i < count; ++i, number /= 3)
-    symbols[i] = static_cast<std::uint8_t>(number % 3);
 }
 
 void pack_loop(unsigned levels, const std::uint8_t* symbols, std::size_t count, std::uint8_t* packed) {
