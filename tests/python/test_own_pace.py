@@ -324,7 +324,7 @@ kept = []
 
 
 @pytest.mark.parametrize("way", ["dies", "returns"])
-@pytest.mark.parametrize(("spec", "lost"), [("async", 1), ("ssp:2", 1), ("ad-psgd", 0)])
+@pytest.mark.parametrize(("spec", "lost"), [("async", 1), ("ssp:2", 1), ("ad-psgd", 1)])
 def test_a_rank_that_is_gone_is_named_to_the_others(spec, lost, way):
     began = time.monotonic()
     outcomes = run_ranks(3, left_behind, spec, lost, way, backend="gloo", limit=60)
