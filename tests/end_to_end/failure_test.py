@@ -92,6 +92,20 @@ class Failure(TrainingTest):
             with self.subTest(transport=transport):
                 self.lose_in_time(transport, signal.SIGKILL, DEATH_BOUND_S)
 
+    def test_so_it_does_whoever_averages_when_and_with_whom(self):
+        for words in (
+            ("ssp:2",),
+            ("async:servers=1",),
+            ("group", "--speeds", "1,1,0.5,0.5"),
+            ("ad-psgd",),
+            ("gossip",),
+            ("node:3", "--place", "node=2"),
+            ("diloco:8,fragments=2,delay=2", "--optimizer", "adamw"),
+            ("auto", "--place", "node=2", "--link-rate", "50Mbit"),
+        ):
+            with self.subTest(sync=words):
+                self.lose_in_time("tcp", signal.SIGKILL, DEATH_BOUND_S, "--sync", *words)
+
     def test_those_who_compute_for_longer_are_ended_and_told_why(self):
         # A step takes that one several times as long as it has to notice.
         data = write_data(self.folder / "large", train=16384, test=10, compressed=False)
