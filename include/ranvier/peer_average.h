@@ -1,11 +1,12 @@
 // Workers at their own pace that average with one peer at a time: no step of everybody's, no servers. Each rank with an
-// even number, once a step, asks a random one with an odd number; both then hold the mean of what the two held. Lian,
-// Zhang, Zhang and Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent" (AD-PSGD), ICML 2018
-// (arXiv:1710.06952). That those who ask never ask one another is what keeps them from waiting in a circle.
+// odd number, and of an odd number of ranks the last one, asks a random one of the others once a step; both then hold
+// the mean of what the two held. Lian, Zhang, Zhang and Liu, "Asynchronous Decentralized Parallel Stochastic Gradient
+// Descent" (AD-PSGD), ICML 2018 (arXiv:1710.06952). That those who ask never ask one another is what keeps them from
+// waiting in a circle.
 //
 //   PeerAverage peers(comm, parameters, 0, seed);
 //   for (;;) {
-//     const auto start = peers.begin(stop_at, 32);       // an even rank's parameters leave for its peer
+//     const auto start = peers.begin(stop_at, 32);       // the parameters of who asks leave for its peer
 //     if (start.count == 0) break;
 //     peers.read(parameters);                            // … while the gradient at these is computed
 //     …
@@ -41,7 +42,7 @@ class PeerAverage {
   // At most so many samples for this worker, until all have been given out up to `stop_at`: then none gets any, and no
   // averages are under way once all ranks know.
   SampleStart begin(std::uint64_t stop_at, std::uint64_t most);
-  // In place of it where samples are not given out here: an even rank's parameters leave for its peer.
+  // In place of it where samples are not given out here: the parameters of who asks leave for its peer.
   void start();
   // What this rank holds now.
   void read(std::span<float> parameters);

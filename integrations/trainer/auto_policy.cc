@@ -15,9 +15,12 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-constexpr int most_times = 3;                     // that an exchange is measured, one behind the other
-constexpr std::size_t most_steps = 32;            // the last ones, by which averages are judged
-constexpr double doubt_of_few = 0.25;             // see PolicySituation
+constexpr int most_times = 3;           // that an exchange is measured, one behind the other
+constexpr std::size_t most_steps = 32;  // the last ones, by which averages are judged
+constexpr double doubt_of_few = 0.25;   // see PolicySituation
+// A push takes all parameters to the servers and back, and those of all workers move at least as much as an average of
+// everybody's does where it is made in the best way: no less than this share of what that has taken.
+constexpr double least_of_push = 0.5;
 constexpr double seconds_to_form = 0.1;           // new connections, encrypted between hosts: of every rank's cores
 constexpr std::uint64_t inside_tag = 0x6175746f;  // "auto"
 constexpr std::size_t most_inside = 64 << 10;     // floats that are sent to measure a node's own links
@@ -237,7 +240,9 @@ PolicySituation AutoPolicy::situation(double steps_left) const {
   const auto world = static_cast<double>(paces_.size());
   double late = 0;  // steps, and their times
   double times = 0;
+  now.late_of = 0;
   for (const auto& each : paces_) {
+    now.late_of += each.steps;
     late += each.late_share;
     times += each.late_share * each.late_factor;
   }
@@ -246,8 +251,8 @@ PolicySituation AutoPolicy::situation(double steps_left) const {
   now.inside_seconds = inside_.value_or(0);
   now.between_seconds = between_.value_or(0);
   now.hidden_seconds = hidden_;
-  now.push_seconds = push_.value_or(0);
-  now.served_seconds = served_.value_or(0);
+  now.push_seconds = push_.value_or(least_of_push * now.between_seconds);
+  now.served_seconds = served_.value_or(least_of_push * now.between_seconds / world);
   now.takes_servers = takes_servers_;
   now.measured = {.inside = inside_.has_value(), .push = push_.has_value(), .served = served_.has_value()};
   now.steps_left = steps_left;

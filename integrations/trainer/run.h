@@ -91,6 +91,7 @@ class Run {
   void choose_policy();
   void prepare(const std::string& policy);
   void take_up_change();
+  void share_by(const PolicyChoice& choice);
   void adopt(const PolicyChoice& choice);
   // By which there has been no step that would tell anything.
   bool has_just_changed() const { return !result_.decisions.empty() && result_.decisions.back().in_use_from == step_; }

@@ -71,6 +71,7 @@ void Run::choose_policy() {
     result_.decisions.push_back(
         {.step = step_, .sync = choice.sync, .split_by_speed = choice.split_by_speed, .reason = choice.reason});
     if (choice.sync != policy_in_use()) prepare(choice.sync);
+    if (choice.split_by_speed) share_by(choice);  // at once, while groups are formed
     change_ = std::move(choice);
   }
   account_.add_traffic(mark, *sync_);
@@ -101,13 +102,17 @@ void Run::take_up_change() {
   }
 }
 
-void Run::adopt(const PolicyChoice& choice) {
-  const bool is_another = choice.sync != policy_in_use();
-  choice_ = choice;
+void Run::share_by(const PolicyChoice& choice) {
   if (!choice.split_by_speed)
     shares_.even();
   else if (const auto speeds = auto_->speeds(); !speeds.empty())  // not where a checkpoint brings the shares
     shares_.give(speeds);
+}
+
+void Run::adopt(const PolicyChoice& choice) {
+  const bool is_another = choice.sync != policy_in_use();
+  choice_ = choice;
+  share_by(choice);
   if (!is_another) return;
   if (auto_) auto_->forget_steps();
   renew_synchronizer(choice.sync);

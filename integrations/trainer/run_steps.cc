@@ -138,7 +138,7 @@ void Run::watch_speeds() {
   if (!auto_) return shares_.follow(reports);
   if (!auto_->add_paces(std::move(reports), result_.steps_here < steps_to_measure)) return;
   speeds_are_new_ = true;
-  if (choice_.split_by_speed) shares_.give(auto_->speeds());
+  if ((change_ ? *change_ : choice_).split_by_speed) shares_.give(auto_->speeds());
 }
 
 // ---- What the first steps consist of.

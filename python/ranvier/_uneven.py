@@ -59,11 +59,11 @@ class Uneven:
         self._notices, self.trains = [], True
         Joinable.__init__(joinable)  # torch leaves it as it was inside
 
-    def tell(self, level: int, samples: float, used: Iterable[bool] = ()) -> tuple[list[float], list[bool]]:
-        """This rank's group of `level` tell one another: their samples, by rank, and which parameters anybody has used."""
+    def tell(self, level: int, samples: float, marks: Iterable[bool] = ()) -> tuple[list[float], list[bool]]:
+        """This rank's group of `level` tell one another: their samples, by rank, and which marks anybody has set."""
         team = self._teams.whole[level]
         assert team is not None
-        own = torch.tensor([samples, self.trains, *used], dtype=torch.float64, device=self._device)
+        own = torch.tensor([samples, self.trains, *marks], dtype=torch.float64, device=self._device)
         told_by = [torch.empty_like(own) for _ in team.ranks]
         dist.all_gather(told_by, own, group=team.group)
         weights = self._teams.nothing()
@@ -74,11 +74,11 @@ class Uneven:
             self._adopt_settings(training[0], team)
         return weights, torch.stack(told_by)[:, 2:].any(dim=0).tolist()
 
-    def anybody_used(self, level: int, used: Iterable[bool]) -> list[bool]:
-        """Of this rank's group of `level`: which parameters anybody has used."""
+    def anybody_set(self, level: int, marks: Iterable[bool]) -> list[bool]:
+        """Which of them anybody of this rank's group of `level` has."""
         team = self._teams.whole[level]
         assert team is not None
-        told = torch.tensor([*used], dtype=torch.uint8, device=self._device)
+        told = torch.tensor([*marks], dtype=torch.uint8, device=self._device)
         dist.all_reduce(told, dist.ReduceOp.MAX, group=team.group)
         return [bool(each) for each in told.tolist()]
 

@@ -44,6 +44,7 @@ from ranvier._exchanges import make_exchange
 from ranvier._fragments import Fragments
 from ranvier._memory import require_record
 from ranvier._own_pace import OwnPace
+from ranvier._rates import Rates
 from ranvier._scaling import Scaling
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
 from ranvier._uneven import Uneven
@@ -90,7 +91,8 @@ def attach(
 
     Gradients are averaged before the optimizer sees them, parameters after its step, floating-point buffers with
     the parameters. The optimizer's state stays each worker's own: where gradients are averaged it is equal, and between
-    averages of parameters it follows the worker's own gradients.
+    averages of parameters it follows the worker's own gradients. Ranks that average gradients step by the learning rates of the
+    first of them, and say so in a warning where their own are others, as by a scheduler that goes by each rank's own loss.
 
     `optimizer.step(closure)` evaluates the closure once, before gradients are averaged. With torch.amp.GradScaler ranks average
     gradients without its factor, and where one has found infinity all leave the step out that share its gradients: by `bsp`
@@ -208,6 +210,7 @@ class Synchronization(Attached):
         self._seen_by_buffers = 0.0  # since its buffers were averaged with everybody's
         self._uneven = Uneven(optimizer, self._teams, self.join_device)
         self._scaling = Scaling(optimizer, self._parameters)
+        self._rates = Rates(optimizer)
         keeps = self._coded_changes is not None or self._policy.has_outer_step() or self._policy.wants_spread()
         self._anchor = [p.detach().clone() for p in self._parameters] if keeps else []
         self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
@@ -410,31 +413,34 @@ class Synchronization(Attached):
             raise ValueError("a gradient is sparse, which attach() does not average: make the layer with sparse=False")
         # Of a parameter that nobody has used the optimizer is to know nothing, as before; of one that somebody has, all are to
         # know as much, also where the average is zero.
-        used, weights = own_use, self._samples
+        marks, weights = own_use + self._rates.marks(), self._samples
         told = self._join_config.enable
         if told:
-            own = self._own if self._uneven.trains else 0
-            weights, (scaled, *used) = self._uneven.tell(level, own, [scaled, *own_use])
+            own, mine = (self._own, marks) if self._uneven.trains else (0, [False] * len(marks))
+            weights, (scaled, *marks) = self._uneven.tell(level, own, [scaled, *mine])
             if not any(weights):
                 return scaled, False
         weight = self._teams.weight(0, level, weights)
         if self._unpaid and level == self._last and weight > 0:
             self._pay(gradients, weight)
-            used = [True] * len(used)
+            marks[: len(own_use)] = [True] * len(own_use)
         if coded:
-            used = used if told else self._uneven.anybody_used(level, used)
+            marks = marks if told else self._uneven.anybody_set(level, marks)
             self._apart = self._apart or self._resync > 0
             self._average(gradients, coded, weight)
         elif told or is_alone:
             self._average(gradients, members, weight)
-        else:  # who has used what travels with them
-            marks = gradients[0].new_ones(len(used)) if all(used) else gradients[0].new_tensor(used)
-            self._average([*gradients, marks], members, weight)
-            if not all(own_use):
-                used = [mark != 0 for mark in marks.tolist()]
+        else:  # they travel together
+            travelling = gradients[0].new_tensor(marks)
+            self._average([*gradients, travelling], members, weight)
+            marks = [mark != 0 for mark in travelling.tolist()]
+        used = marks[: len(own_use)]
         for parameter, gradient, is_used in zip(self._parameters, gradients, used, strict=True):
             if parameter.grad is None and is_used:
                 parameter.grad = gradient
+        if self._rates.differ(marks[len(own_use) :]):
+            first = next(rank for rank in self._teams.members(level) if weights[rank] > 0)
+            self._rates.agree(members, dist.get_global_rank(self._group, first))
         return scaled, True
 
     def _after_step(self) -> None:
@@ -574,6 +580,11 @@ class Synchronization(Attached):
         own = [anchor - p.detach() for anchor, p in zip(self._anchor, self._parameters, strict=True)]
         change = [c.clone() for c in own]
         self._average(change, self._coded_changes or team, weight)
+        if self._policy.outer_follows_rate() and len(team.ranks) > 1:  # each rank may have had another one
+            told = torch.tensor([asked.unit / len(team.ranks), asked.is_plain], dtype=torch.float64, device=own[0].device)
+            dist.all_reduce(told, group=team.group)
+            unit, plain = told.tolist()
+            asked = asked._replace(unit=unit) if plain == 0 else asked._replace(unit=1, rate=1, momentum=0)
         apart = torch.stack([(a - b).square().sum() for a, b in zip(own, change, strict=True)]).sum()
         come = torch.stack([c.square().sum() for c in change]).sum()
         if len(team.ranks) > 1:

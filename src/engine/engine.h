@@ -190,6 +190,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void end_after_failure();
   void finish_what_has_arrived();
   Error prefer_verdict(const Error& own);
+  // ": …", as other communicators of this process say it until then, or nothing.
+  std::string why_it_left(Rank rank, std::chrono::steady_clock::time_point until) const;
   void unlock_and_call_back();
   void end_all();       // once closed
   void join_reliefs();  // likewise

@@ -82,8 +82,8 @@ void Engine::watch() {
     }
     if (departure == steady_clock::time_point{} || now < std::max(departure, moved_at_) + departure_grace) continue;
     break_down(Error(ErrorKind::peer_lost,
-                     fmt::format("{} left the job while {} waits for it in {}", rank_name(peer),
-                                 rank_name(transport_->rank()), operation.describe()),
+                     fmt::format("{} left the job while {} waits for it in {}{}", rank_name(peer),
+                                 rank_name(transport_->rank()), operation.describe(), why_it_left(peer, now)),
                      peer),
                true, &operation);
     return;
@@ -124,19 +124,33 @@ Error Engine::prefer_verdict(const Error& own) {
   const RankNames& rank_name = options_.names.rank;
   if (own.kind() != ErrorKind::peer_lost) return own;
   if (options_.control == nullptr) return of_a_link(own, rank_name);
-  for (const auto end = steady_clock::now() + verdict_grace; steady_clock::now() < end;) {
+  bool has_departed = false;
+  const auto end = steady_clock::now() + verdict_grace;
+  while (!has_departed && steady_clock::now() < end) {
     {
       const std::lock_guard lock(failure_mutex_);
       if (failure_) return *failure_;
-      if (own.culprit() >= 0 && departures_[static_cast<std::size_t>(own.culprit())] != steady_clock::time_point{})
-        return Error(ErrorKind::peer_lost,
-                     fmt::format("{} left the job while {} still needed it", rank_name(own.culprit()),
-                                 rank_name(transport_->rank())),
-                     own.culprit());
+      has_departed =
+          own.culprit() >= 0 && departures_[static_cast<std::size_t>(own.culprit())] != steady_clock::time_point{};
     }
+    if (!has_departed) std::this_thread::sleep_for(1ms);
+  }
+  if (!has_departed) return of_a_link(own, rank_name);
+  return Error(ErrorKind::peer_lost,
+               fmt::format("{} left the job while {} still needed it{}", rank_name(own.culprit()),
+                           rank_name(transport_->rank()), why_it_left(own.culprit(), end)),
+               own.culprit());
+}
+
+// A rank for which another one is lost, or that fails otherwise, leaves its groups one by one, and the news of why may
+// come in any of them.
+std::string Engine::why_it_left(Rank rank, steady_clock::time_point until) const {
+  if (!options_.siblings) return {};
+  for (;;) {
+    if (const auto why = options_.siblings->why_it_left(this, rank)) return ": " + *why;
+    if (options_.siblings->is_gone(this, rank) || steady_clock::now() >= until) return {};
     std::this_thread::sleep_for(1ms);
   }
-  return of_a_link(own, rank_name);
 }
 
 // The news of a failure overtakes messages. An operation that the others have ended, before one of them failed in the

@@ -90,6 +90,33 @@ std::optional<Siblings::Loss> Siblings::loss_of(Rank world_rank) const {
   return first;
 }
 
+std::optional<std::string> Siblings::why_it_left(const Engine* engine, Rank rank) const {
+  const std::lock_guard lock(mutex_);
+  const auto own = members_.find(engine);
+  if (own == members_.end()) return {};
+  const Failure* first = nullptr;
+  for (const auto& [each, member] : members_) {
+    if (each == engine || !member.failure) continue;
+    const Error& why = member.failure->why;
+    const bool of_another = why.kind() == ErrorKind::peer_lost && why.culprit() >= 0 &&
+                            member.names.in_world(why.culprit()) != own->second.names.in_world(rank);
+    if ((why.kind() == ErrorKind::aborted || of_another) && (first == nullptr || member.failure->at < first->at))
+      first = &*member.failure;
+  }
+  if (first == nullptr) return {};
+  return first->why.what();
+}
+
+bool Siblings::is_gone(const Engine* engine, Rank rank) const {
+  const std::lock_guard lock(mutex_);
+  const auto own = members_.find(engine);
+  if (own == members_.end() || own->second.names.is_world()) return true;
+  const Rank in_world = own->second.names.in_world(rank);
+  return std::ranges::any_of(members_, [&](const auto& each) {
+    return each.second.names.is_world() && each.second.departed.contains(in_world);
+  });
+}
+
 std::string Siblings::after_failure() const {
   const std::lock_guard lock(mutex_);
   const Failure* last = nullptr;

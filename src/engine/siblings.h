@@ -55,6 +55,11 @@ class Siblings {
   };
   // Of the rank of that number in the world, if any is known; who has left a group, or aborted it, may come to others.
   std::optional<Loss> loss_of(Rank world_rank) const;
+  // Of a rank of `engine` that has left it, by its number there: why, as another communicator says it that was aborted
+  // or has lost another rank; nothing as long as none does.
+  std::optional<std::string> why_it_left(const Engine* engine, Rank rank) const;
+  // It has left the world, too, or this is the world: nothing more will be heard of it.
+  bool is_gone(const Engine* engine, Rank rank) const;
   // "; 1.2 s before, group 'A' failed: …", of the sibling of `engine` that failed first and before it, or nothing. A
   // timeout or a mismatch, since those come of what the program calls; the loss of a rank says the same everywhere.
   std::string failed_before(const Engine* engine) const;

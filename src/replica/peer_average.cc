@@ -43,12 +43,21 @@ class PeerAverage::Impl {
       agreed_ = held_;
       comm_.broadcast(agreed_, 0);  // who resumes brings a replica of its own
     }
-    if (comm_.world() > 1 && serves(comm_.rank()))
-      thread_ = start_thread<std::jthread>("averages with peers", [this] { serve(); });
+    if (is_asked(comm_.rank()))
+      averages_with_peers_ = start_thread<std::jthread>("averages with peers", [this] {
+        const std::size_t most = coding_ ? coding_->most_bytes(held_.size()) : bytes_held_;
+        serve(request_tag, most, [this](Rank from, ConstBytes request) { return answer(from, request); });
+      });
+    // Apart, since nobody who only wants samples is to wait while a mean is on its way to another one.
+    if (comm_.world() > 1 && comm_.rank() == 0)
+      gives_samples_ = start_thread<std::jthread>("gives samples out", [this] {
+        serve(desk_tag, 0, [this](Rank from, ConstBytes request) { return answer_for_samples(from, request); });
+      });
   }
   ~Impl() {
     // Also for the memory that an average under way still writes to.
-    if (!left_ && (thread_.joinable() || averaging_)) comm_.abort("its training ended before its peers' averages");
+    if (!left_ && (averages_with_peers_.joinable() || gives_samples_.joinable() || averaging_))
+      comm_.abort("its training ended before its peers' averages");
   }
 
   SampleStart begin(std::uint64_t stop_at, std::uint64_t most) {
@@ -58,7 +67,7 @@ class PeerAverage::Impl {
   }
 
   void start_average() {
-    if (comm_.world() == 1 || !asks(comm_.rank())) return;
+    if (comm_.world() == 1 || is_asked(comm_.rank())) return;
     const Rank peer = peers_.next();
     const Header header{.kind = Kind::average};
     const ConstBytes told = coding_ ? tell(pair_with(peer)) : std::as_bytes(std::span(held_));
@@ -111,9 +120,11 @@ class PeerAverage::Impl {
   void leave() {
     left_ = true;
     const Header header{.kind = Kind::leave};
+    if (comm_.rank() != 0) comm_.send(bytes(header), 0, desk_tag);
     for (Rank peer = 0; peer < comm_.world(); ++peer)
-      if (peer != comm_.rank() && serves(peer)) comm_.send(bytes(header), peer, request_tag);
-    if (thread_.joinable()) thread_.join();
+      if (peer != comm_.rank() && is_asked(peer)) comm_.send(bytes(header), peer, request_tag);
+    for (std::jthread* each : {&averages_with_peers_, &gives_samples_})
+      if (each->joinable()) each->join();
     if (failure_) std::rethrow_exception(failure_);
   }
 
@@ -137,8 +148,7 @@ class PeerAverage::Impl {
     return told_;
   }
 
-  static bool asks(Rank rank) { return sync::PeerDraw::asks(rank); }
-  static bool serves(Rank rank) { return rank == 0 || !asks(rank); }
+  bool is_asked(Rank rank) const { return !sync::PeerDraw::asks(rank, comm_.world()); }
 
   static TypedSpan bytes(const Header& header) {
     return {const_cast<void*>(static_cast<const void*>(&header)), sizeof header, DType::u8};
@@ -153,41 +163,44 @@ class PeerAverage::Impl {
     const Header header{.kind = Kind::begin, .ended = ended, .stop_at = stop_at, .most = most};
     SampleDesk::Answer answer{};
     Work answering = desk_.expect(answer);
-    comm_.send(bytes(header), 0, request_tag);
+    comm_.send(bytes(header), 0, desk_tag);
     answering.wait();
     return SampleDesk::read(answer);
   }
 
-  // The thread of rank 0 and of those that are asked, until all others have left.
-  void serve() {
+  // A thread, until all others have left. `answer` is false of who has.
+  void serve(std::uint64_t tag, std::size_t most, const std::function<bool(Rank from, ConstBytes request)>& answer) {
     try {
-      const std::size_t most = coding_ ? coding_->most_bytes(held_.size()) : bytes_held_;
       sync::Serving alone(static_cast<std::size_t>(comm_.world() - 1), 1);
-      replica::serve_requests(comm_, alone, request_tag, sizeof(Header) + most,
-                              [this](Rank from, ConstBytes request) { return answer(from, request); });
+      replica::serve_requests(comm_, alone, tag, sizeof(Header) + most, answer);
     } catch (...) {
       const std::lock_guard lock(mutex_);
-      failure_ = std::current_exception();
+      if (!failure_) failure_ = std::current_exception();
       desk_.fail(failure_);
     }
   }
 
-  // False: the worker has left.
-  bool answer(Rank worker, ConstBytes message) {
+  Header checked_request(Rank worker, ConstBytes message, Kind expected) const {
     Header header;
     if (message.size() < sizeof header) replica::refuse(comm_, worker, "its request is cut short");
     std::memcpy(&header, message.data(), sizeof header);
-    if (header.kind > Kind::leave) replica::refuse(comm_, worker, "no request is of that kind");
-    if (header.kind == Kind::begin && comm_.rank() != 0)
-      replica::refuse(comm_, worker, "samples are given out by rank 0");
+    if (header.kind != expected && header.kind != Kind::leave)
+      replica::refuse(comm_, worker, "no request of that kind comes this way");
+    return header;
+  }
+
+  bool answer_for_samples(Rank worker, ConstBytes message) {
+    const Header header = checked_request(worker, message, Kind::begin);
     if (header.kind == Kind::leave) return false;
-    if (header.kind == Kind::begin) {
-      desk_.ended_step(worker, header.ended);
-      desk_.asks(worker, header.stop_at, header.most);
-      desk_.answer();
-      return true;
-    }
-    const ConstBytes theirs = message.subspan(sizeof header);
+    desk_.ended_step(worker, header.ended);
+    desk_.asks(worker, header.stop_at, header.most);
+    desk_.answer();
+    return true;
+  }
+
+  bool answer(Rank worker, ConstBytes message) {
+    if (checked_request(worker, message, Kind::average).kind == Kind::leave) return false;
+    const ConstBytes theirs = message.subspan(sizeof(Header));
     if (coding_) return answer_in_codes(worker, theirs);
     if (theirs.size() != bytes_held_) replica::refuse(comm_, worker, "it averages another number of parameters");
     mean_.resize(held_.size());
@@ -241,7 +254,8 @@ class PeerAverage::Impl {
   std::atomic<std::uint64_t> averages_ = 0;
   std::exception_ptr failure_;
   bool left_ = false;
-  std::jthread thread_;
+  std::jthread averages_with_peers_;
+  std::jthread gives_samples_;
 };
 
 PeerAverage::PeerAverage(Communicator& comm, std::span<const float> parameters, std::uint64_t before,

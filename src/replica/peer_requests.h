@@ -6,9 +6,10 @@
 namespace ranvier::replica::peer_requests {
 
 // Apart from what a program sends itself.
-inline constexpr std::uint64_t request_tag = 0x70656572;
+inline constexpr std::uint64_t request_tag = 0x70656572;  // for an average
 inline constexpr std::uint64_t start_tag = 0x70656573;
 inline constexpr std::uint64_t average_tag = 0x70656574;
+inline constexpr std::uint64_t desk_tag = 0x70656575;  // for samples
 
 enum class Kind : std::uint64_t { begin, average, leave };
 

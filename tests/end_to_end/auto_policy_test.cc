@@ -77,7 +77,7 @@ TEST(AutoPolicy, ASlowLinkIsNotCrossedToMeasureIt) {
     const auto choice = policy.choose({}, 100);
     EXPECT_EQ(choice.sync, "node:16");
     EXPECT_THAT(choice.reason, HasSubstr("bsp 1350.0"));
-    EXPECT_THAT(choice.reason, HasSubstr("async at least 1000.0"));
+    EXPECT_THAT(choice.reason, HasSubstr("async at least 1200.0"));
     EXPECT_THAT(choice.reason, HasSubstr("and 400.0 among all"));
     EXPECT_GE(policy.measurements(), 1U);
     EXPECT_LE(policy.measurements(), 3U);

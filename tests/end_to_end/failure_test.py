@@ -21,8 +21,8 @@ DEATH_BOUND_S = 1
 SILENCE_BOUND_S = 3 + 0.5
 ATTEMPTS = 3
 
-# A line of the flight record: "#41 all_reduce f32 average 79872 B at 812.345 ms: done after 0.210 ms".
-RECORDED = r"^#\d+ \w+ .*\d+ B at [\d.]+ ms: "
+# A line of the flight record: "#41 all_reduce f32 average 79872 B at 812.345 ms: done after 0.210 ms"; messages have no number.
+RECORDED = r"^(#\d+ )?\w+ .*\d+ B at [\d.]+ ms: "
 
 
 class Failure(TrainingTest):
@@ -91,6 +91,20 @@ class Failure(TrainingTest):
         for transport in ("tcp", "shm"):
             with self.subTest(transport=transport):
                 self.lose_in_time(transport, signal.SIGKILL, DEATH_BOUND_S)
+
+    def test_so_it_does_whoever_averages_when_and_with_whom(self):
+        for words in (
+            ("ssp:2",),
+            ("async:servers=1",),
+            ("group", "--speeds", "1,1,0.5,0.5"),
+            ("ad-psgd",),
+            ("gossip",),
+            ("node:3", "--place", "node=2"),
+            ("diloco:8,fragments=2,delay=2", "--optimizer", "adamw"),
+            ("auto", "--place", "node=2", "--link-rate", "50Mbit"),
+        ):
+            with self.subTest(sync=words):
+                self.lose_in_time("tcp", signal.SIGKILL, DEATH_BOUND_S, "--sync", *words)
 
     def test_those_who_compute_for_longer_are_ended_and_told_why(self):
         # A step takes that one several times as long as it has to notice.

@@ -2,7 +2,9 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -30,7 +32,7 @@ Dataset images() {
           .fingerprint = "rows"};
 }
 
-TrainResult run_alone(std::string_view sync, double momentum) {
+TrainResult run_alone(std::string_view sync, double momentum, std::string_view optimizer = "sgd") {
   const auto comm = Communicator::connect(*memory_store(), 0, 1);
   TrainSettings settings;
   settings.model = "mlp";
@@ -38,17 +40,24 @@ TrainResult run_alone(std::string_view sync, double momentum) {
   settings.evaluate_every = 4;
   settings.batch = 7;  // the last one of an epoch is shorter
   settings.momentum = momentum;
+  settings.optimizer = optimizer;
+  settings.weight_decay = optimizer == "sgd" ? 0 : 0.1;
   settings.sync = sync;
   return train(settings, images(), *comm, {});
 }
 
 // With nobody to average with, bit by bit.
-TEST(OneWorker, TakesTheStepsOfPlainTraining) {
-  const auto plain = run_alone("bsp", 0.9);
-  for (const std::string_view sync :
-       {"local:3", "post-local:3", "node:3", "hierarchy:node=1,world=4", "local:3,adapt=0.5,most=6", "gossip",
-        "ad-psgd", "slowmo:3", "diloco:3", "diloco:4,fragments=2,delay=1,merge=0.5"})
-    EXPECT_EQ(run_alone(sync, 0.9).parameter_hash, plain.parameter_hash) << sync;
+TEST(OneWorker, TakesTheStepsOfPlainTrainingByAnyOptimizer) {
+  std::set<std::uint64_t> ends;
+  for (const std::string_view optimizer : optimizer_names()) {
+    const auto plain = run_alone("bsp", 0.9, optimizer);
+    ends.insert(plain.parameter_hash);
+    for (const std::string_view sync :
+         {"local:3", "post-local:3", "node:3", "hierarchy:node=1,world=4", "local:3,adapt=0.5,most=6", "gossip",
+          "ad-psgd", "slowmo:3", "diloco:3", "diloco:4,fragments=2,delay=1,merge=0.5", "auto"})
+      EXPECT_EQ(run_alone(sync, 0.9, optimizer).parameter_hash, plain.parameter_hash) << optimizer << ' ' << sync;
+  }
+  EXPECT_EQ(ends.size(), optimizer_names().size()) << "each takes steps of its own";
 }
 
 // Servers keep no momentum: only without it their steps are those of SGD. The first batches of `group` only measure,

@@ -198,6 +198,15 @@ class Policies(TrainingTest):
         self.assertEqual(whole["steps"], 20)
         self.assertLess(whole["history"][-1]["test_loss"], part["history"][0]["test_loss"])
 
+    def test_auto_gives_samples_by_speed_while_it_forms_groups(self):
+        # Any model has this loss, so that the run ends a step after the decision.
+        run = self.results(
+            "--workers", "4", "--place", "node=2", "--model", "mlp", "--batch", "32", "--sync", "auto", "--speeds", "1,1,0.1,0.1",
+            "--transport", "tcp", "--link-rate", "100Mbit", "--epochs", "100", "--evaluate-every", "4", "--target-loss", "100",
+        )  # fmt: skip
+        self.assertEqual((run["steps"], run["decisions"][0]["step"], run["decisions"][0]["sync"]), (4, 3, "node:16"))
+        self.assertGreater(min(run["shares"][:2]), 3 * max(run["shares"][2:]))
+
     def test_who_never_leaves_a_synchronous_beginning_is_told(self):
         words = ("--workers", "2", "--model", "mlp", "--batch", "32", "--sync", "post-local:4")  # 10 steps an epoch
         for epochs, is_told in (("4", True), ("1", False)):

@@ -257,6 +257,30 @@ TEST(SiblingsTest, do_not_tell_of_a_loss_that_all_see) {
   EXPECT_EQ(siblings.failed_before(a.engine()), "");
 }
 
+// A rank of a small group leaves since one of another group is lost, or aborts everything.
+TEST(SiblingsTest, tell_why_a_rank_may_have_left) {
+  Siblings siblings;
+  Communicating node(siblings, "A", RankNames({4, 5}));
+  EXPECT_EQ(siblings.why_it_left(node.engine(), 0), std::nullopt);
+  {
+    Communicating same(siblings, "B", RankNames({4, 5}));
+    siblings.failed(same.engine(), Error(ErrorKind::peer_lost, "rank 4 (0 of its group) left the job", 0));
+    EXPECT_EQ(siblings.why_it_left(node.engine(), 0), std::nullopt) << "which is the same";
+    Communicating others(siblings, "C", RankNames({2, 5}));
+    siblings.failed(others.engine(), Error(ErrorKind::peer_lost, "rank 2 (0 of its group) died", 0));
+    EXPECT_EQ(siblings.why_it_left(node.engine(), 0), "rank 2 (0 of its group) died");
+  }
+  Communicating world(siblings, "");
+  EXPECT_FALSE(siblings.is_gone(node.engine(), 0));
+  EXPECT_TRUE(siblings.is_gone(world.engine(), 4)) << "nobody else would say why";
+  siblings.departed(world.engine(), 0);
+  EXPECT_FALSE(siblings.is_gone(node.engine(), 0)) << "that is another one";
+  siblings.departed(world.engine(), 4);
+  EXPECT_TRUE(siblings.is_gone(node.engine(), 0));
+  siblings.failed(world.engine(), Error(ErrorKind::aborted, "rank 4 gave up", 4));
+  EXPECT_EQ(siblings.why_it_left(node.engine(), 0), "rank 4 gave up");
+}
+
 TEST(SiblingsTest, tell_which_failed_before) {
   Siblings siblings;
   Communicating a(siblings, "A"), b(siblings, "B");

@@ -33,6 +33,8 @@ using namespace std::chrono_literals;
 namespace peer = replica::peer_requests;
 namespace server = replica::server_requests;
 
+constexpr Rank asked = 0;
+constexpr Rank wild_one = 1;
 constexpr std::size_t parameters = 8;
 constexpr std::array<float, parameters> values{1, -2, 3, -4, 5, -6, 7, -8};
 
@@ -91,32 +93,28 @@ std::optional<Answer> answer_to(const Case& one, std::span<const std::byte> requ
 // The one who asks, until he has left or is refused: over this transport nobody else would tell him.
 class Wild {
  public:
-  Wild(Communicator& comm, const Case& one, Rank whom, const std::atomic<bool>& refused)
-      : comm_(comm),
-        one_(one),
-        whom_(whom),
-        refused_(refused),
-        leaves_(one.peers ? sizeof(peer::Header) : sizeof(server::Header)) {
+  Wild(Communicator& comm, const Case& one, const std::atomic<bool>& refused)
+      : comm_(comm), one_(one), refused_(refused), leaves_(one.peers ? sizeof(peer::Header) : sizeof(server::Header)) {
     std::memcpy(leaves_.data(), &last_, sizeof last_);
   }
 
   void ask() {
     demand_same_spec(one_.codec, comm_);  // as whoever is asked does at first
-    std::array<std::byte, sizeof(peer::Header)> leave{};
-    std::optional<Work> leaving;
-    if (one_.peers) {
-      std::array<float, parameters> agreed = values;
-      if (one_.codec != "none") comm_.broadcast(agreed, comm_.rank());
-      leaving = comm_.start_recv_at_most({leave.data(), leave.size(), DType::u8}, whom_, request_tag());
-    }
+    std::array<float, parameters> agreed = values;
+    if (one_.peers && one_.codec != "none") comm_.broadcast(agreed, asked);
     for (const std::vector<std::byte>& request : one_.requests)
       if (!send(request)) return;
     if (!left_ && !send(leaves_)) return;
-    if (leaving) ended(*leaving);
+    if (!one_.peers) return;
+    Work leaving = comm_.start_send({leaves_.data(), leaves_.size(), DType::u8}, asked, peer::desk_tag);
+    ended(leaving);
   }
 
  private:
-  std::uint64_t request_tag() const { return one_.peers ? peer::request_tag : server::request_tag; }
+  std::uint64_t request_tag(std::span<const std::byte> request) const {
+    if (!one_.peers) return server::request_tag;
+    return header_of<peer::Header>(request).kind == peer::Kind::begin ? peer::desk_tag : peer::request_tag;
+  }
   std::uint64_t start_tag() const { return one_.peers ? peer::start_tag : server::start_tag; }
 
   // Whether it has been answered, where it is to be.
@@ -125,12 +123,12 @@ class Wild {
     std::optional<Work> answering;
     if (const auto answer = answer_to(one_, request))
       answering = answer->is_code
-                      ? comm_.start_recv_at_most({code_.data(), code_.size(), DType::u8}, whom_, answer->tag)
-                      : comm_.start_recv(held_, whom_, answer->tag);
+                      ? comm_.start_recv_at_most({code_.data(), code_.size(), DType::u8}, asked, answer->tag)
+                      : comm_.start_recv(held_, asked, answer->tag);
     else  // perhaps, when others have got on
-      beginning_.push_back(comm_.start_recv({start_.data(), sizeof start_, DType::u8}, whom_, start_tag()));
+      beginning_.push_back(comm_.start_recv({start_.data(), sizeof start_, DType::u8}, asked, start_tag()));
     if (request.size() >= leaves_.size()) left_ = std::memcmp(request.data(), &last_, sizeof last_) == 0;
-    Work sending = comm_.start_send({request.data(), request.size(), DType::u8}, whom_, request_tag());
+    Work sending = comm_.start_send({request.data(), request.size(), DType::u8}, asked, request_tag(request));
     return ended(sending) && (!answering || left_ || ended(*answering));
   }
 
@@ -142,7 +140,6 @@ class Wild {
 
   Communicator& comm_;
   const Case& one_;
-  const Rank whom_;
   const std::atomic<bool>& refused_;
   const std::uint64_t last_ =
       one_.peers ? static_cast<std::uint64_t>(peer::Kind::leave) : static_cast<std::uint64_t>(server::Kind::leave);
@@ -170,7 +167,6 @@ void serve(Communicator& comm, const Case& one) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 1) return 0;
   const Case one = case_of({data, size});
-  const Rank asked = one.peers ? 1 : 0;  // of two, rank 0 asks for averages
   auto transports = loopback_world(2);
   std::array<std::unique_ptr<Communicator>, 2> comms;
   for (std::size_t rank = 0; rank < comms.size(); ++rank)
@@ -178,17 +174,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::atomic<bool> refused = false;
   const std::jthread wild([&] {
     try {
-      Wild(*comms[static_cast<std::size_t>(1 - asked)], one, asked, refused).ask();
+      Wild(*comms[wild_one], one, refused).ask();
     } catch (const Error& error) {
       require(error.kind() == ErrorKind::aborted || error.kind() == ErrorKind::peer_lost, error.what());
     }
   });
   try {
-    serve(*comms[static_cast<std::size_t>(asked)], one);
+    serve(*comms[asked], one);
   } catch (const Error& error) {
     // Or of a call behind it, which quotes it.
     require(error.kind() == ErrorKind::mismatch || error.kind() == ErrorKind::aborted, error.what());
-    require(std::strstr(error.what(), asked == 0 ? "rank 1" : "rank 0") != nullptr, error.what());
+    require(std::strstr(error.what(), "rank 1") != nullptr, error.what());
     refused = true;
   }
   return 0;

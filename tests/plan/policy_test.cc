@@ -275,7 +275,7 @@ TEST(Policy, DrawsLateStepsByItsSeed) {
   }
 }
 
-// ---- Peers, of which one with an even number asks one with an odd number.
+// ---- Peers, of which one with an odd number, and the last of an odd number of ranks, asks another one.
 
 // Computing of 2000, parameters of 1000 bytes.
 const Workload averaging{.layers = {layer(1000, 1000)}};
@@ -286,7 +286,7 @@ TEST(Peers, WhoAsksWaitsForWhatComesBackAndWhoIsAskedDoesNot) {
   EXPECT_NEAR(hidden.step_ns, 2000, 1e-6);
   EXPECT_NEAR(hidden.exposed_communication_ns, 0, 1e-6);
   EXPECT_EQ(hidden.rounds_per_step, 1);
-  EXPECT_EQ(hidden.peers.value().busiest, 1);
+  EXPECT_EQ(hidden.peers.value().busiest, 0);
   EXPECT_NEAR(hidden.peers.value().busy, 1, 1e-9);
   // On links of a quarter of that one worker's steps take 2 x 4000, and the other's 2000 as before.
   const Topology slow = topology::star(2, {.bytes_per_second = 0.25e9, .latency = std::chrono::nanoseconds(0)});
@@ -297,11 +297,11 @@ TEST(Peers, WhoAsksWaitsForWhatComesBackAndWhoIsAskedDoesNot) {
   EXPECT_NEAR(found.rounds_per_step, 2 * 0.2, 0.01);
 }
 
-// Four ask one, which takes them in turn; nobody else has to wait.
+// Who is asked by several takes them in turn; its links are the only slow ones.
 TEST(Peers, WhoIsAskedTakesOneAtATime) {
   Topology star = topology::star(8, {.bytes_per_second = 1e15, .latency = std::chrono::nanoseconds(0)});
   for (Link& link : star.links)
-    if (link.from % 2 == 1 || link.to % 2 == 1) link.speed.bytes_per_second = 1e9;
+    if (std::min(link.from, link.to) % 2 == 0) link.speed.bytes_per_second = 1e9;
   const auto found = by_policy(averaging, star, "ad-psgd", {.steps = 500});
   // A mean takes 2000 of whom it asks. As random as peers are, some are asked by two while others idle.
   EXPECT_GT(found.peers.value().waits_ns, 100);

@@ -6,6 +6,7 @@ import pytest
 import ranvier
 import torch
 from ranks import on_ranks
+from ranvier._rates import BITS
 from test_synchronize import BATCH, STEPS, flat, network, optimizer_for, train
 from test_uneven import EPOCHS, train_unevenly
 
@@ -102,7 +103,7 @@ def inside_and_between(rank, world):
     sync = ranvier.attach(net, optimizer, "node:6", place="node=2", compress="int8")
     train(net, optimizer, EACH * rank, EACH * (rank + 1))
     values = sum(p.numel() for p in net.parameters())
-    marks = len([*net.parameters()])  # which of them anybody has used
+    marks = len([*net.parameters()]) + 2 * BITS  # which of them anybody has used, and whether learning rates differ
     return sync.bytes - STEPS * 4 * (values + marks), values
 
 

@@ -101,6 +101,26 @@ def test_policies_keep_their_promises(backend):
     assert by_case[2][1][2] == STEPS, "who leads no node has no round between nodes"
 
 
+def gossiping(rank, world):
+    net = network()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0)
+    sync = ranvier.attach(net, optimizer, "gossip")
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter += rank * rank * torch.arange(parameter.numel()).view_as(parameter) / 10
+    return torch.stack([flat(net).clone(), *train(net, optimizer, 0, BATCH)]), sync.rounds
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_gossip_keeps_the_sum_and_brings_replicas_together(backend):
+    traces, rounds = zip(*on_ranks(3, gossiping, backend=backend), strict=True)
+    assert rounds == (STEPS, STEPS, STEPS)
+    sums = sum(traces)
+    torch.testing.assert_close(sums[1:], sums[:1].expand_as(sums[1:]), rtol=0, atol=1e-4)
+    apart = [(trace - sums / 3).abs().amax(dim=1) for trace in traces]
+    assert all(each[-1] < 0.01 * each[0] for each in apart if each[0] > 0), apart
+
+
 class Waves(nn.Module):
     def __init__(self):
         super().__init__()

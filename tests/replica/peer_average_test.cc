@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -41,11 +42,15 @@ TEST(PeerAverage, KeepsTheSumOfAllReplicasAndGivesEachSampleOnce) {
                       const std::lock_guard lock(mutex);
                       for (std::uint64_t n = 0; n < start.count; ++n) samples.insert(start.first + n);
                     }
+                    std::this_thread::sleep_for(300us);  // else rank 0 might take them all
                     peers.update(x, start.count, [] {});
                   }
                   comm.barrier();
                 }
                 peers.read(x);
+                if (world > 1) {
+                  EXPECT_GT(peers.averages(), 0U) << comm.rank() << " of " << world;
+                }
                 held[static_cast<std::size_t>(comm.rank())] = x;
                 peers.leave();
               },
@@ -180,31 +185,59 @@ TEST(PeerAverage, WaitsForStepsThatTakeLongerThanATimeout) {
 }
 
 TEST(PeerAverage, NobodyWaitsForOneThatComputes) {
-  std::atomic<int> others{0};
-  run_ranks(4,
-            [&](Communicator& comm) {
-              std::vector<float> x(8, 0.0F);
-              PeerAverage peers(comm, x, 0, 3);
-              std::uint64_t steps = 0;
-              for (;;) {
-                const auto start = peers.begin(200, 1);
-                if (start.count == 0) break;
-                peers.read(x);
-                // Rank 1's only step lasts as long as most of those of the others, who ask it meanwhile.
-                if (comm.rank() == 1)
-                  while (others < 150) std::this_thread::sleep_for(1ms);
-                peers.update(x, 1, [] {});
-                if (comm.rank() != 1) ++others;
-                ++steps;
-              }
-              comm.barrier();
-              if (comm.rank() % 2 == 0) {
-                EXPECT_EQ(peers.averages(), steps) << comm.rank();
-              }
-              peers.leave();
-            },
-            {.way = "shm"});
-  EXPECT_GE(others, 150);
+  for (const Rank slow : {0, 2}) {
+    std::atomic<int> others{0};
+    run_ranks(4,
+              [&](Communicator& comm) {
+                std::vector<float> x(8, 0.0F);
+                PeerAverage peers(comm, x, 0, 3);
+                std::uint64_t steps = 0;
+                for (;;) {
+                  const auto start = peers.begin(200, 1);
+                  if (start.count == 0) break;
+                  peers.read(x);
+                  // Its only step lasts as long as most of those of the others, who ask it meanwhile.
+                  if (comm.rank() == slow)
+                    while (others < 150) std::this_thread::sleep_for(1ms);
+                  peers.update(x, 1, [] {});
+                  if (comm.rank() != slow) ++others;
+                  ++steps;
+                }
+                comm.barrier();
+                if (comm.rank() % 2 == 1) {
+                  EXPECT_EQ(peers.averages(), steps) << comm.rank();
+                }
+                peers.leave();
+              },
+              {.way = "shm"});
+    EXPECT_GE(others, 150);
+  }
+}
+
+// Parameters take 0.1 s each way. Who is asked computes on meanwhile: its samples come from rank 0, which sends means.
+TEST(PeerAverage, NobodyWaitsForSamplesWhileParametersAreOnTheirWay) {
+  ClusterOptions slow{.way = "tcp"};
+  slow.communicator.link_bytes_per_second = 4e6;
+  std::array<std::atomic<int>, 4> steps{};
+  run_ranks(
+      4,
+      [&](Communicator& comm) {
+        std::vector<float> x(100'000, 1.0F);
+        PeerAverage peers(comm, x, 0, 3);
+        for (;;) {
+          const auto start = peers.begin(1000, 1);
+          if (start.count == 0) break;
+          peers.read(x);
+          std::this_thread::sleep_for(1ms);
+          peers.update(x, 1, [] {});
+          ++steps[static_cast<std::size_t>(comm.rank())];
+        }
+        comm.barrier();
+        peers.leave();
+      },
+      slow);
+  for (const std::size_t asks : {1, 3})
+    for (const std::size_t is_asked : {0, 2}) EXPECT_GT(steps[is_asked], 10 * steps[asks]) << is_asked << ' ' << asks;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -100,6 +101,50 @@ TEST(ChoosePolicy, WhereStepsAreOftenLateNobodyWaitsForAll) {
   EXPECT_EQ(choose_policy(now).sync, "async");
   now.takes_servers = false;
   EXPECT_EQ(choose_policy(now).sync, "bsp");
+}
+
+// Of four equal workers of whose steps one in ten takes four times as long, three steps know hardly more than that some
+// are late: by the share that they show alone, one run in nine would go on asynchronously.
+TEST(ChoosePolicy, FewStepsAreNoReasonToAverageLessExactly) {
+  const auto chosen = [](double late_of) {
+    std::mt19937 random(7);
+    std::binomial_distribution<int> late(12, 0.1);
+    int servers = 0;
+    for (int run = 0; run < 2000; ++run) {
+      auto now = calm();
+      now.inside_seconds = 0.002;
+      now.between_seconds = 0.007;
+      now.push_seconds = 0.006;
+      now.served_seconds = 0.002;
+      now.late_share = late(random) / 12.0;
+      now.late_factor = 4;
+      now.late_of = late_of;
+      const auto choice = choose_policy(now);
+      servers += choice.sync == "async" ? 1 : 0;
+    }
+    return servers / 2000.0;
+  };
+  EXPECT_LT(chosen(12), 0.05);
+  EXPECT_GT(chosen(std::numeric_limits<double>::infinity()), 0.08);
+}
+
+TEST(ChoosePolicy, TheMoreStepsAreSeenTheMoreTheirLatenessCounts) {
+  std::mt19937 random(8);
+  int less = 0;
+  for (int i = 0; i < 500; ++i) {
+    auto now = any(random);
+    const auto certain = forecast_policies(now);
+    std::vector<PolicyForecast> before;
+    for (const double late_of : {1.0, 12.0, 100.0, 1e12}) {
+      now.late_of = late_of;
+      const auto after = forecast_policies(now);
+      for (std::size_t k = 0; k < before.size(); ++k) ASSERT_GE(after[k].seconds, before[k].seconds * (1 - 1e-12));
+      before = after;
+      if (after.front().seconds < 0.98 * certain.front().seconds) ++less;
+    }
+    for (std::size_t k = 0; k < before.size(); ++k) ASSERT_NEAR(before[k].seconds / certain[k].seconds, 1, 1e-4);
+  }
+  EXPECT_GT(less, 300);
 }
 
 TEST(ChoosePolicy, GroupsPushWhereSingleWorkersWouldCrowdTheServers) {

@@ -18,6 +18,7 @@
 namespace ranvier {
 namespace {
 
+using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -281,6 +282,16 @@ TEST(Policies, WrongSpecsGetOneSentence) {
   EXPECT_THAT(problem("diloco:10,fragments=3"), HasSubstr("10 / 3"));
   EXPECT_THAT(problem("diloco:12,fragments=3,delay=4"), HasSubstr("every 4 steps"));
   EXPECT_THAT(problem("diloco:12,merge=1.5"), HasSubstr("0 to 1"));
+  for (const std::string_view periods : {"local:-3", "node:1e10", "slowmo:0", "diloco:0", "local:99999999999999999999",
+                                         "local:4,adapt=0.5,most=0", "hierarchy:node=1,node=2", "ssp:-1", "ssp:0.5"})
+    EXPECT_THAT(problem(periods), AnyOf(HasSubstr("number from"), HasSubstr("twice"))) << periods;
+  EXPECT_THAT(problem("group:0.5"), HasSubstr("number from 1 to 1000"));
+  EXPECT_THAT(problem("group:nan"), HasSubstr("number from 1 to 1000"));
+  EXPECT_THAT(problem("group:1.3,largest=-1"), HasSubstr("number from 0 to 1000000"));
+  EXPECT_THAT(problem("async:staleness=2"), HasSubstr("from 0 to 1"));
+  EXPECT_THAT(problem("async:compensate=-1"), HasSubstr("from 0 to 100"));
+  EXPECT_THAT(problem("ad-psgd:4"), HasSubstr("takes no value"));
+  EXPECT_THAT(problem("slowmo:4,momentum=1"), HasSubstr("'1'"));
   EXPECT_THROW(make_sync_policy("node", {.steps_per_epoch = 0}), Error);
   EXPECT_THROW(make_sync_policy("post-local:4", {.steps = 0}), Error);
 }

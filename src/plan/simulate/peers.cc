@@ -1,6 +1,6 @@
 // Workers at their own pace that average with one peer at a time (ad-psgd), as src/replica/peer_average.cc has them:
-// with every step a rank of an even number sends its parameters to a random one of an odd number and computes
-// meanwhile; its step is then from the mean that comes back, for which it waits. Who is asked takes one request at a
+// with every step each rank that asks sends its parameters to a random one that is asked and computes meanwhile; its
+// step is then from the mean that comes back, for which it waits. Who is asked takes one request at a
 // time, receives, and sends the mean, beside what it computes itself. The same random peers as in training with the
 // same seed.
 #include <algorithm>
@@ -45,7 +45,7 @@ class PeerRun final : OwnPace {
     bool awaits = false;      // … the mean that it has asked for is not there yet
     double since = 0;         // when it had the gradient
   };
-  // A rank with an odd number, as others ask it.
+  // A rank that others ask.
   struct Asked {
     std::deque<std::size_t> queue = {};  // ranks
     bool is_busy = false;
@@ -54,13 +54,13 @@ class PeerRun final : OwnPace {
   };
   enum What : std::uint8_t { asks, computed, requested, coded, answered };
 
-  static Rank rank_of(std::size_t asked) { return static_cast<Rank>(2 * asked + 1); }
+  static Rank rank_of(std::size_t asked) { return static_cast<Rank>(2 * asked); }
 
   // By channel: of each that asks to each that is asked its parameters, then the mean.
   std::vector<std::vector<Crossing>> routes() const {
     std::vector<std::vector<Crossing>> result;
-    for (Rank rank = 0; rank < workers_; rank += 2)
-      for (std::size_t peer = 0; peer < asked_.size(); ++peer) {
+    for (Rank rank = 0; rank < workers_; ++rank)
+      for (std::size_t peer = 0; sync::PeerDraw::asks(rank, workers_) && peer < asked_.size(); ++peer) {
         result.push_back(route(rank, rank_of(peer)));
         result.push_back(route(rank_of(peer), rank));
       }
@@ -108,7 +108,7 @@ class PeerRun final : OwnPace {
       double told = latency_ns(0, rank);
       worker.given = start.count;
       worker.computes = true;
-      worker.awaits = sync::PeerDraw::asks(rank) && !asked_.empty();
+      worker.awaits = sync::PeerDraw::asks(rank, workers_) && !asked_.empty();
       if (worker.awaits) {
         const Rank peer = worker.peers.next();
         told += codec_ns_ / 2;
