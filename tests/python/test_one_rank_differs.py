@@ -13,7 +13,7 @@ import pytest
 import ranvier
 import torch
 import torch.distributed as dist
-from ranks import port_of_a_store, run_ranks
+from ranks import port_of_a_store, run_ranks, said_by
 from torch import nn, optim
 
 ODD = 1
@@ -215,21 +215,14 @@ dist.init_process_group("ranvier", store=store, rank=rank, world_size=3, timeout
 """
 
 
-def of_script(rank, port, where) -> subprocess.Popen:
-    command = [sys.executable, "-c", KEEPS_THE_STORE, str(rank), str(port), where]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+def of_script(rank, port, where) -> list[str]:
+    return [sys.executable, "-c", KEEPS_THE_STORE, str(rank), str(port), where]
 
 
 @pytest.mark.parametrize("where", ["python", "library"])
 def test_the_others_are_told_by_a_rank_that_takes_the_store_along(where):
     with port_of_a_store() as port:
-        ranks = [of_script(rank, port, where) for rank in range(3)]
-        try:
-            errors = [rank.communicate(timeout=60)[1] for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
+        errors = said_by([of_script(rank, port, where) for rank in range(3)])
     why = r"not a dict" if where == "python" else "did you mean 'tcp'"
     for rank, error in enumerate(errors):
         assert re.search(f"rank 0 cannot take part: .*{why}" if rank else why, error), error
@@ -238,7 +231,7 @@ def test_the_others_are_told_by_a_rank_that_takes_the_store_along(where):
 @pytest.mark.parametrize("where", ["python", "library"])
 def test_a_rank_that_waits_to_tell_others_says_what(where):
     with port_of_a_store() as port:
-        rank = of_script(0, port, where)
+        rank = subprocess.Popen(of_script(0, port, where), stderr=subprocess.PIPE, text=True)
         try:
             line = next(line for line in rank.stderr if line.startswith("ranvier: "))
         finally:
