@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch.distributed import Store
 
 # Who has to wait longer for those whom it is to tell says meanwhile what it is to tell them.
-IMPATIENCE_S = 2.0
+IMPATIENCE_S = 5.0
 # For as long a rank that knows why nobody meets stays until all do: the store may be in its process.
 PARTING_S = 2.0
 _NAP_S = 0.01

@@ -394,8 +394,8 @@ void Communicator::decline(Store& store, Rank rank, Rank world, const std::excep
                            const CommunicatorOptions& options) {
   demand_world(rank, world);
   const engine::Exchange exchange = engine::exchange_through(store, rank, world, options);
-  engine::decline(why, exchange, steady_clock::now() + bounded(options.join_timeout),
-                  engine::parting_through(exchange));
+  engine::decline_silently(why, exchange, steady_clock::now() + bounded(options.join_timeout),
+                           engine::parting_through(exchange));
 }
 
 std::unique_ptr<Communicator> Communicator::over(std::unique_ptr<Transport> transport,

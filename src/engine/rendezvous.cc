@@ -240,7 +240,7 @@ constexpr std::array agreed{Agreed{&Card::purpose, "purpose"},    Agreed{&Card::
                             Agreed{&Card::silence, "dead-after"}, Agreed{&Card::security, "security"}};
 
 // Who has to wait longer for those whom it is to tell says meanwhile what it is to tell them.
-constexpr std::chrono::seconds impatience(2);
+constexpr std::chrono::seconds impatience(5);
 // For as long a rank that knows why nobody meets stays until all do.
 constexpr std::chrono::seconds longest_parting(2);
 
@@ -255,21 +255,25 @@ Parting parting_through(const Exchange& exchange) {
   };
 }
 
+void decline_silently(const std::exception& why, const Exchange& exchange, steady_clock::time_point deadline,
+                      const Parting& part) {
+  try {
+    exchange(Card{.refusal = why.what()}.text(), deadline);
+    if (part) part();
+  } catch (const std::exception&) {  // who is not there cannot be told
+  }
+}
+
 void decline(const std::exception& why, const Exchange& exchange, steady_clock::time_point deadline,
              const Parting& part) {
   std::mutex mutex;
   std::condition_variable_any ends;
-  std::jthread says_so([&](const std::stop_token& told) {
+  const std::jthread says_so([&](const std::stop_token& told) {
     std::unique_lock lock(mutex);
     if (!ends.wait_for(lock, told, impatience, [&] { return told.stop_requested(); }))
       std::fprintf(stderr, "ranvier: %s; waits to tell the other ranks\n", why.what());
   });
-  try {
-    exchange(Card{.refusal = why.what()}.text(), deadline);
-    says_so.request_stop();
-    if (part) part();
-  } catch (const std::exception&) {  // who is not there cannot be told
-  }
+  decline_silently(why, exchange, deadline, part);
 }
 
 Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable& tuning, const Exchange& exchange,

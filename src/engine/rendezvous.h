@@ -50,10 +50,13 @@ using Parting = std::function<void()>;
 Parting parting_through(const Exchange&);
 
 // Instead of meeting: tells the others, who would wait for this rank, why it cannot. Waits for those that are late, as
-// they would for it: what it leaves in a store counts only while it is there. Whom that keeps waiting it tells on
-// stderr.
+// they would for it: what it leaves in a store counts only while it is there. Where that takes some seconds, it says on
+// stderr what it waits to tell.
 void decline(const std::exception& why, const Exchange&, std::chrono::steady_clock::time_point deadline,
              const Parting& = {});
+// The same for programs that have said it.
+void decline_silently(const std::exception& why, const Exchange&, std::chrono::steady_clock::time_point deadline,
+                      const Parting& = {});
 
 // Opens endpoints, exchanges their addresses once, and connects: first the control plane, which from then on finds out
 // when a rank is lost. Declines where it cannot open them. Until the addresses are exchanged a rank that is lost cannot
