@@ -181,11 +181,6 @@ intrusive_ptr<c10d::Backend> make_backend(const intrusive_ptr<c10d::Store>& stor
   });
 }
 
-void decline(const intrusive_ptr<c10d::Store>& store, Rank rank, Rank world, const std::exception& why,
-             const CommunicatorOptions& options) {
-  Communicator::decline(*torch_store(store), rank, world, why, options);
-}
-
 intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<Communicator> communicator) {
   return c10::make_intrusive<RanvierBackend>(std::move(communicator));
 }

@@ -10,7 +10,6 @@
 // torch.distributed.DistBackendError.
 #pragma once
 
-#include <exception>
 #include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -22,10 +21,6 @@ namespace ranvier::pytorch {
 // Meets the other ranks through `store`, which is needed only until this returns.
 c10::intrusive_ptr<c10d::Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& store, Rank rank, Rank world,
                                                const CommunicatorOptions& options = {});
-
-// Communicator::decline.
-void decline(const c10::intrusive_ptr<c10d::Store>& store, Rank rank, Rank world, const std::exception& why,
-             const CommunicatorOptions& options);
 
 // Over a communicator that already stands.
 c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<Communicator> communicator);

@@ -7,7 +7,6 @@
 #include "integrations/torch/errors.h"
 #include "integrations/torch/settings.h"
 #include "ranvier/error.h"
-#include "ranvier/text.h"
 
 namespace ranvier::pytorch {
 namespace {
@@ -15,28 +14,18 @@ namespace {
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 using Settings = c10::Dict<std::string, std::string>;
 
-void decline_group(const Group& group, const Settings& settings, const std::exception& why) {
-  CommunicatorOptions options;
-  if (settings.contains("join_timeout_ms"))  // which Python has made of a duration
-    if (const auto limit = parse_number<std::int64_t>(settings.at("join_timeout_ms")))
-      options.join_timeout = std::chrono::milliseconds(*limit);
-  decline(group->getStore(), group->getRank(), group->getSize(), why, options);
+CommunicatorOptions options_of(const Settings& settings) {
+  std::vector<Setting> list;
+  for (const auto& entry : settings) list.emplace_back(entry.key(), entry.value());
+  return translating_errors([&] { return options_from(list); });
 }
+
+void check_settings(const Settings& settings) { options_of(settings); }
 
 // `group` brings rank, world size and the store to meet in; it leaves with a ranvier backend, by the name of the CPU.
 void attach(const Group& group, const Settings& settings) {
-  std::vector<Setting> list;
-  for (const auto& entry : settings) list.emplace_back(entry.key(), entry.value());
-  const CommunicatorOptions options = translating_errors([&] {
-    try {
-      return options_from(list);
-    } catch (const Error& why) {
-      decline_group(group, settings, why);
-      throw;
-    }
-  });
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
-                    make_backend(group->getStore(), group->getRank(), group->getSize(), options));
+                    make_backend(group->getStore(), group->getRank(), group->getSize(), options_of(settings)));
 }
 
 void abort_group(const Group& group, const std::string& reason) {
@@ -72,6 +61,7 @@ std::int64_t timeout_ms_of_group(const Group& group) {
 }  // namespace ranvier::pytorch
 
 TORCH_LIBRARY(ranvier, library) {
+  library.def("check_settings(Dict(str, str) settings) -> ()", &ranvier::pytorch::check_settings);
   library.def("attach(__torch__.torch.classes.c10d.ProcessGroup group, Dict(str, str) settings) -> ()",
               &ranvier::pytorch::attach);
   library.def("abort(__torch__.torch.classes.c10d.ProcessGroup group, str reason) -> ()",

@@ -16,12 +16,17 @@ class Refusal(NamedTuple):
 
 
 def given_by_all(group: dist.ProcessGroup, call: str, given: Any) -> list[Any]:
-    """By rank. Raises ValueError where a rank has refused."""
-    all_given = _gather(group, given)
-    for rank, theirs in enumerate(all_given):
+    """By rank. Raises ValueError where a rank has refused, or made another call."""
+    told = _gather(group, (call, given))
+    for rank, (other, theirs) in enumerate(told):
         if isinstance(theirs, Refusal):
             raise ValueError(f"rank {rank} cannot take part in {call}: {theirs.why}")
-    return all_given
+        if other != call:
+            raise ValueError(
+                f"rank {dist.get_rank(group)} has called {call} where rank {rank} has called {other}: call both in the same "
+                "order on every rank"
+            )
+    return [given for _, given in told]
 
 
 @contextmanager
@@ -31,7 +36,7 @@ def telling_others(group: dist.ProcessGroup) -> Iterator[None]:
         yield
     except Exception as error:
         with suppress(Exception):  # there is no group, or nobody in it
-            _gather(group, Refusal(str(error)))
+            _gather(group, ("", Refusal(str(error))))
         raise
 
 

@@ -122,13 +122,13 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
     def _layouts(self) -> dict[str, tuple[object, ...]]:
         """Of all that is not trained, for Everybody."""
         tensors = self._first_buffers | self._frozen
-        return {name: (str(each.dtype), *each.shape) for name, each in tensors.items() if not is_lazy(each)}
+        return {name: (_kind_of(each), *each.shape) for name, each in tensors.items() if not is_lazy(each)}
 
     def _trained(self) -> list[tuple[str, tuple[object, ...]]]:
         """What travels, in its order, for Everybody."""
         # Whether a rank compiles its model makes no difference.
         names = {id(p): name.replace("_orig_mod.", "") for name, p in self._model.named_parameters()}
-        return [(names.get(id(p), ""), (str(p.dtype), *p.shape)) for p in self._parameters]
+        return [(names.get(id(p), ""), (_kind_of(p), *p.shape)) for p in self._parameters]
 
     def _share(self, everybody: Everybody) -> None:
         """What is of another shape on other ranks, such as caches and parts of a divided layer, stays each rank's own."""
@@ -154,8 +154,7 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
         first = dist.get_global_rank(self._group, 0)
         serves_cpu = "cpu" in {each.type for each in self._group._device_types}
         for tensor in tensors.values():
-            has_values = tensor.device.type != "meta" and tensor.numel() > 0
-            if not has_values or tensor.layout != torch.strided or tensor.is_quantized:
+            if not _can_be_told(tensor):
                 continue
             whole = tensor.detach().resolve_conj().resolve_neg()
             real = torch.view_as_real(whole) if whole.is_complex() else whole
@@ -191,6 +190,18 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
     @property
     def join_process_group(self) -> dist.ProcessGroup:
         return self._group
+
+
+def _can_be_told(tensor: Tensor) -> bool:
+    has_values = tensor.device.type != "meta" and tensor.numel() > 0
+    return has_values and tensor.layout == torch.strided and not tensor.is_quantized
+
+
+def _kind_of(tensor: Tensor) -> str:
+    """What has to be the same where ranks tell each other this tensor."""
+    if _can_be_told(tensor) or tensor.numel() == 0:
+        return str(tensor.dtype)
+    return f"{tensor.dtype} that no rank is told"
 
 
 def _in_words(trained: tuple[str, tuple[object, ...]] | None) -> str:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import timedelta
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ranvier.settings import Options
-
 if TYPE_CHECKING:
     from torch.distributed import Backend, ProcessGroup
+
+# Whether the group that is being made is served by ranvier and no other: then pg_options are not another backend's.
+is_alone: ContextVar[bool] = ContextVar("ranvier alone", default=False)
 
 
 def extend(torch_distributed: ModuleType) -> None:
@@ -104,8 +106,12 @@ def _set_pg_timeout(
 
 def _new_process_group_helper(c10d: ModuleType, original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     given = inspect.signature(original).bind(*arguments, **named).arguments
-    _require_own_options(given.get("backend"), given.get("backend_options"))
-    made = original(*arguments, **named)
+    alone = {each.rpartition(":")[2] for each in str(given.get("backend")).split(",")} == {"ranvier"}
+    token = is_alone.set(alone)
+    try:
+        made = original(*arguments, **named)
+    finally:
+        is_alone.reset(token)
     group = made[0]
     if isinstance(group, c10d.ProcessGroup) and group.name() == "undefined":
         kinds = c10d.ProcessGroup.BackendType
@@ -114,13 +120,6 @@ def _new_process_group_helper(c10d: ModuleType, original: Callable[..., Any], *a
         elif set(c10d.Backend._plugins) == {"RANVIER"}:  # else torch would have named none without ranvier either
             group._set_default_backend(kinds.GLOO)
     return made
-
-
-def _require_own_options(backend: Any, options: Any) -> None:
-    """Raises TypeError for options of another backend's where ranvier is alone: in a mix, all are given the same."""
-    alone = {each.rpartition(":")[2] for each in str(backend).split(",")} == {"ranvier"}
-    if alone and options is not None and not isinstance(options, Options):
-        raise TypeError(f"pg_options of ranvier are a ranvier.Options, and not a {type(options).__qualname__}")
 
 
 def _ours(c10d: ModuleType, group: ProcessGroup | None) -> Any:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ranvier import settings
+from ranvier._declining import telling_whoever_comes
 from ranvier._parts import library_for
 
 if TYPE_CHECKING:
@@ -54,11 +55,6 @@ def connect_apart(
     return carrier
 
 
-def refuse(store: Store, rank: int, world: int, timeout: timedelta, reason: str) -> None:
-    """Instead of connect(): the other ranks, who would wait for this one, raise that it cannot take part, and why."""
-    load().refuse(dist.ProcessGroup(store, rank, world).boxed(), settings.for_group(timeout, settings.combined()), reason)
-
-
 def _connect(
     store: Store,
     rank: int,
@@ -68,15 +64,17 @@ def _connect(
     world_ranks: Sequence[int],
     name: str,
 ) -> ProcessGroup:
-    operators = load()
     # A ProcessGroup is what torch can box, and it brings the store along, whatever store that is.
     carrier = dist.ProcessGroup(store, rank, world)
     is_part = dist.is_initialized() and world < dist.get_world_size()
-    chosen = settings.for_group(timeout, options, is_part)
-    if world_ranks:
-        chosen["world_ranks"] = ",".join(map(str, world_ranks))
-    chosen["name"] = name
-    operators.attach(carrier.boxed(), chosen)
+    with telling_whoever_comes(store, rank, world, timeout):
+        operators = load()
+        chosen = settings.for_group(timeout, options, is_part)
+        if world_ranks:
+            chosen["world_ranks"] = ",".join(map(str, world_ranks))
+        chosen["name"] = name
+        operators.check_settings(chosen)
+    operators.attach(carrier.boxed(), chosen)  # which tells them itself
     return carrier
 
 

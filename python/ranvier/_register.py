@@ -6,7 +6,7 @@ from __future__ import annotations
 import atexit
 from typing import TYPE_CHECKING, Any
 
-from ranvier._functions import extend
+from ranvier._functions import extend, is_alone
 from ranvier.settings import Options, combined
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ def register() -> None:
 
 def _create(options: Any, backend_options: Any) -> torch.distributed.Backend:
     """Called by torch.distributed for every process group; `options` is its _DistributedBackendOptions."""
-    from ranvier._library import connect, refuse
+    from ranvier._declining import telling_whoever_comes
+    from ranvier._library import connect
 
-    if backend_options is not None and not isinstance(backend_options, Options):
-        if not _is_anothers(backend_options):
-            reason = f"pg_options of ranvier are a ranvier.Options, and not a {type(backend_options).__qualname__}"
-            refuse(options.store, options.group_rank, options.group_size, options.timeout, reason)
-            raise TypeError(reason)
-        backend_options = None
-    chosen = combined(backend_options)
+    with telling_whoever_comes(options.store, options.group_rank, options.group_size, options.timeout):
+        if backend_options is not None and not isinstance(backend_options, Options):
+            if is_alone.get() or not _is_anothers(backend_options):
+                raise TypeError(f"pg_options of ranvier are a ranvier.Options, and not a {type(backend_options).__qualname__}")
+            backend_options = None
+        chosen = combined(backend_options)
     members = options.global_ranks_in_group  # none: it is the world
     name = options.group_id if members else "default_pg"  # as torch itself describes it, whose name is "0"
     backend = connect(options.store, options.group_rank, options.group_size, options.timeout, chosen, members, name)

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/fnv.h"
 #include "ranvier/types.h"
 
 namespace ranvier {
@@ -39,6 +41,12 @@ class RankNames {
   // Its number in the world.
   Rank in_world(Rank rank) const { return differs(rank) ? world_ranks_[static_cast<std::size_t>(rank)] : rank; }
   bool is_world() const { return world_ranks_.empty(); }
+  // The same wherever all of them have the same names, and 0 of a world.
+  std::uint64_t number_of_all() const {
+    std::string all;
+    for (const Rank rank : world_ranks_) all += std::to_string(rank) + ',';
+    return all.empty() ? 0 : fnv1a(all);
+  }
   // "rank 3", likewise.
   std::string operator()(Rank rank) const { return "rank " + number(rank); }
 

@@ -11,11 +11,13 @@
 namespace ranvier::engine {
 namespace {
 
-constexpr std::string_view greeting = "ranvier 14";  // of this format of card, and of messages
+constexpr std::string_view greeting = "ranvier 15";  // of this format of card, and of messages
+// Of a card that is a refusal and no more: any version reads it, and python/ranvier/_declining.py writes it, too.
+constexpr std::string_view refusing = "ranvier refuses";
 
-constexpr std::array fields = {&Card::refusal,  &Card::purpose,     &Card::transport, &Card::epoch, &Card::algorithm,
-                               &Card::tuning,   &Card::table,       &Card::measure,   &Card::learn, &Card::topology,
-                               &Card::security, &Card::fingerprint, &Card::silence,   &Card::host,  &Card::control,
+constexpr std::array fields = {&Card::purpose,  &Card::transport,   &Card::epoch,   &Card::members, &Card::algorithm,
+                               &Card::tuning,   &Card::table,       &Card::measure, &Card::learn,   &Card::topology,
+                               &Card::security, &Card::fingerprint, &Card::silence, &Card::host,    &Card::control,
                                &Card::inside,   &Card::between};
 
 std::string framed(std::string_view field) { return fmt::format("{}:{}", field.size(), field); }
@@ -37,6 +39,7 @@ std::string_view take(std::string_view& text, Rank rank, const RankNames& names)
 }  // namespace
 
 std::string Card::text() const {
+  if (!refusal.empty()) return framed(refusing) + framed(refusal);
   std::string all = framed(greeting);
   for (const auto field : fields) all += framed(this->*field);
   return all;
@@ -44,7 +47,9 @@ std::string Card::text() const {
 
 Card Card::parse(std::string_view text, Rank rank, const RankNames& names) {
   // Before the others are looked for: another version may have another number of them.
-  if (const std::string_view version = take(text, rank, names); version != greeting)
+  const std::string_view version = take(text, rank, names);
+  if (version == refusing) return {.refusal = std::string(take(text, rank, names))};
+  if (version != greeting)
     throw Error(ErrorKind::mismatch,
                 fmt::format("{} runs another version of ranvier ('{:.20}', this is '{}'); install the same everywhere",
                             names(rank), version, greeting),

@@ -15,6 +15,7 @@ struct Card {
   std::string purpose = {};    // as CommunicatorOptions has it, …
   std::string transport = {};  // … as is this
   std::string epoch = {};
+  std::string members = {};                             // of a group, a short sum of their numbers in the world
   std::string algorithm = {};                           // as CommunicatorOptions has it
   std::string tuning = {};                              // a short sum of the table, …
   std::string table = {};                               // … or, where all follow this rank's, its text

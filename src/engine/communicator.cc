@@ -373,16 +373,17 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
   options.join_timeout = bounded(options.join_timeout);
   const auto deadline = steady_clock::now() + options.join_timeout;
   const engine::Exchange exchange = engine::exchange_through(store, rank, world, options);
+  const engine::Parting part = engine::parting_through(exchange);
   Guidance guidance;
   const WorldInfo info{.rank = rank, .world = world, .epoch = options.epoch};
   try {
     guidance = guidance_of(options, world, options.learn && rank != 0);
   } catch (const std::exception& why) {
-    engine::decline(why, exchange, deadline);
+    engine::decline(why, exchange, deadline, part);
     throw;
   }
   auto news = std::make_unique<engine::NewsDesk>();
-  auto links = engine::meet(info, options, guidance.tuning, exchange, deadline, news->events());
+  auto links = engine::meet(info, options, guidance.tuning, exchange, deadline, news->events(), part);
   guidance.tuning = std::move(links.tuning);
   auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
   impl->agree_on_terms(nullptr, time_until(deadline));
@@ -392,8 +393,9 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
 void Communicator::decline(Store& store, Rank rank, Rank world, const std::exception& why,
                            const CommunicatorOptions& options) {
   demand_world(rank, world);
-  engine::decline(why, engine::exchange_through(store, rank, world, options),
-                  steady_clock::now() + bounded(options.join_timeout));
+  const engine::Exchange exchange = engine::exchange_through(store, rank, world, options);
+  engine::decline_silently(why, exchange, steady_clock::now() + bounded(options.join_timeout),
+                           engine::parting_through(exchange));
 }
 
 std::unique_ptr<Communicator> Communicator::over(std::unique_ptr<Transport> transport,

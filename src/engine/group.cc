@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <numeric>
-#include <ranges>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -104,11 +104,11 @@ Exchange exchange_between(Communicator& whole, std::vector<Rank> members, std::u
       send(all, members.front());
       all = receive(members.front());
     } else {
-      for (const Rank member : members | std::views::drop(1)) {
+      for (const Rank member : std::span(members).subspan(1)) {
         const auto theirs = receive(member);
         all.insert(all.end(), theirs.begin(), theirs.end());
       }
-      for (const Rank member : members | std::views::drop(1)) send(all, member);
+      for (const Rank member : std::span(members).subspan(1)) send(all, member);
     }
     std::vector<std::string> texts;
     ConstBytes rest = all;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <condition_variable>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -12,7 +13,9 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <stop_token>
 #include <string_view>
+#include <thread>
 
 #include "base/host.h"
 #include "engine/card.h"
@@ -50,14 +53,21 @@ void demand_all(const std::vector<Card>& cards, const RankNames& names) {
                   static_cast<Rank>(rank));
 }
 
-// What all ranks give. Throws where one does not come.
+// What all ranks give, which has to pass `check`. Throws where one does not come.
 std::vector<Card> exchange_cards(const Card& mine, const Exchange& exchange, steady_clock::time_point deadline,
-                                 const RankNames& names) {
-  std::vector<Card> cards;
-  for (const std::string& text : exchange(mine.text(), deadline))
-    cards.push_back(Card::parse(text, static_cast<Rank>(cards.size()), names));
-  demand_all(cards, names);
-  return cards;
+                                 const RankNames& names, const Parting& part,
+                                 const std::function<void(const std::vector<Card>&)>& check) {
+  const std::vector<std::string> texts = exchange(mine.text(), deadline);
+  try {
+    std::vector<Card> cards;
+    for (const std::string& text : texts) cards.push_back(Card::parse(text, static_cast<Rank>(cards.size()), names));
+    demand_all(cards, names);
+    check(cards);
+    return cards;
+  } catch (const Error&) {
+    if (part) part();
+    throw;
+  }
 }
 
 // Whether all cards agree with the first on `field`; throws naming the first two that do not.
@@ -80,6 +90,16 @@ void demand_same_trust(const std::vector<Card>& cards, const SecurityOptions& se
                               security.key_file.empty()
                                   ? "trust different authorities; give all ranks the same authority's file"
                                   : "have different keys; give all ranks the same key file"),
+                  static_cast<Rank>(rank));
+}
+
+// Who names other ranks would take what these send for what others do.
+void demand_same_members(const std::vector<Card>& cards, const RankNames& names) {
+  for (std::size_t rank = 1; rank < cards.size(); ++rank)
+    if (cards[rank].members != cards[0].members)
+      throw Error(ErrorKind::mismatch,
+                  fmt::format("{} and {} came to groups of other ranks; name the same ranks of a group on all of them",
+                              names(0), names(static_cast<Rank>(rank))),
                   static_cast<Rank>(rank));
 }
 
@@ -219,17 +239,45 @@ constexpr std::array agreed{Agreed{&Card::purpose, "purpose"},    Agreed{&Card::
                             Agreed{&Card::measure, "measure"},    Agreed{&Card::topology, "topology"},
                             Agreed{&Card::silence, "dead-after"}, Agreed{&Card::security, "security"}};
 
+// Who has to wait longer for those whom it is to tell says meanwhile what it is to tell them.
+constexpr std::chrono::seconds impatience(5);
+// For as long a rank that knows why nobody meets stays until all do.
+constexpr std::chrono::seconds longest_parting(2);
+
 }  // namespace
 
-void decline(const std::exception& why, const Exchange& exchange, steady_clock::time_point deadline) {
+Parting parting_through(const Exchange& exchange) {
+  return [&exchange] {
+    try {
+      exchange({}, steady_clock::now() + longest_parting);
+    } catch (const std::exception&) {  // the store has gone, or who has to come does not know of this
+    }
+  };
+}
+
+void decline_silently(const std::exception& why, const Exchange& exchange, steady_clock::time_point deadline,
+                      const Parting& part) {
   try {
     exchange(Card{.refusal = why.what()}.text(), deadline);
+    if (part) part();
   } catch (const std::exception&) {  // who is not there cannot be told
   }
 }
 
+void decline(const std::exception& why, const Exchange& exchange, steady_clock::time_point deadline,
+             const Parting& part) {
+  std::mutex mutex;
+  std::condition_variable_any ends;
+  const std::jthread says_so([&](const std::stop_token& told) {
+    std::unique_lock lock(mutex);
+    if (!ends.wait_for(lock, told, impatience, [&] { return told.stop_requested(); }))
+      std::fprintf(stderr, "ranvier: %s; waits to tell the other ranks\n", why.what());
+  });
+  decline_silently(why, exchange, deadline, part);
+}
+
 Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable& tuning, const Exchange& exchange,
-           steady_clock::time_point deadline, ControlEvents events) {
+           steady_clock::time_point deadline, ControlEvents events, const Parting& part) {
   const RankNames names(options.world_ranks);
   const auto losses = std::make_shared<Losses>(names);
   info.check_peers = [losses] { losses->check(); };
@@ -241,7 +289,7 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
     own = open_endpoints(choice, info, options);
     own_fingerprint = fingerprint(options.security);
   } catch (const std::exception& why) {
-    decline(why, exchange, deadline);
+    decline(why, exchange, deadline, part);
     throw;
   }
   const std::string host = host_identity();
@@ -251,6 +299,7 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
       .purpose = options.purpose,
       .transport = options.transport,
       .epoch = std::to_string(info.epoch),
+      .members = fmt::format("{:x}", names.number_of_all()),
       .algorithm = one_spelling(options.algorithm),
       .tuning = follow_first            ? ""
                 : tuning.rows().empty() ? "none"
@@ -266,17 +315,20 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
       .control = own.control->address(),
       .inside = own.inside ? own.inside->address() : "",
       .between = own.between ? own.between->address() : ""};
-  std::vector<Card> cards = exchange_cards(mine, exchange, deadline, names);
-  for (const auto& [field, what] : agreed) demand_same(cards, field, what, names);
-  demand_same_trust(cards, options.security, names);
+  std::vector<Card> cards = exchange_cards(mine, exchange, deadline, names, part, [&](const std::vector<Card>& all) {
+    for (const auto& [field, what] : agreed) demand_same(all, field, what, names);
+    demand_same_trust(all, options.security, names);
+    demand_same_members(all, names);
+  });
   if (starts_with_all(choice, options)) {
     try {
       own.between = endpoint_between_hosts(choice.between, info, options, nullptr);
     } catch (const std::exception& why) {
-      decline(why, exchange, deadline);
+      decline(why, exchange, deadline, part);
       throw;
     }
-    const auto addresses = exchange_cards({.between = own.between->address()}, exchange, deadline, names);
+    const auto addresses =
+        exchange_cards({.between = own.between->address()}, exchange, deadline, names, part, [](const auto&) {});
     for (std::size_t rank = 0; rank < cards.size(); ++rank) cards[rank].between = addresses[rank].between;
   }
 

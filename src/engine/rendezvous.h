@@ -42,14 +42,26 @@ struct Links {
 // They are there by then, and it takes milliseconds.
 constexpr std::chrono::seconds least_to_connect(1);
 
+// Called by all ranks where they have learned from one exchange that they will not meet.
+using Parting = std::function<void()>;
+
+// Of an exchange through a store: a moment in which all come to know it, since the store may be in a process that ends
+// now. That outlives it. Who meet over an older communicator need none.
+Parting parting_through(const Exchange&);
+
 // Instead of meeting: tells the others, who would wait for this rank, why it cannot. Waits for those that are late, as
-// they would for it: what it leaves in a store counts only while it is there.
-void decline(const std::exception& why, const Exchange&, std::chrono::steady_clock::time_point deadline);
+// they would for it: what it leaves in a store counts only while it is there. Where that takes some seconds, it says on
+// stderr what it waits to tell.
+void decline(const std::exception& why, const Exchange&, std::chrono::steady_clock::time_point deadline,
+             const Parting& = {});
+// The same for programs that have said it.
+void decline_silently(const std::exception& why, const Exchange&, std::chrono::steady_clock::time_point deadline,
+                      const Parting& = {});
 
 // Opens endpoints, exchanges their addresses once, and connects: first the control plane, which from then on finds out
 // when a rank is lost. Declines where it cannot open them. Until the addresses are exchanged a rank that is lost cannot
 // be told from one that is late, unless another group has lost it.
 Links meet(WorldInfo, const CommunicatorOptions&, const TuningTable&, const Exchange&,
-           std::chrono::steady_clock::time_point deadline, ControlEvents events);
+           std::chrono::steady_clock::time_point deadline, ControlEvents events, const Parting& = {});
 
 }  // namespace ranvier::engine

@@ -4,6 +4,10 @@
 // It has finished when all ranks say that they saw what it saw: its own mark is in that, and so nobody's word is an old
 // one. Costs two writes and 2 world reads a rank, and again as many for each time it finds that somebody saw an older
 // text.
+//
+// Ranks of a group are of one program, which may have named other ranks to some of them: these wait for ranks that will
+// not come. Who waits says whom it has found that came to a group of another size, and who finds itself in such a word
+// knows that both are here now.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,9 +15,11 @@
 #include <array>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/fnv.h"
 #include "base/rank_names.h"
@@ -44,8 +50,13 @@ std::string sum_of(const std::vector<std::optional<std::string>>& texts) {
   return fmt::format("{:016x}", fnv1a(all));
 }
 
-// While a rank waits, it looks that often whether it waits in vain.
+// While a rank waits, it looks that often whether it waits in vain, …
 constexpr milliseconds patience(500);
+// … and that often into the store, for so many peers; of a larger group that others have come to for so many more than
+// its own group has: a store may say anything.
+constexpr milliseconds between_looks(1000);
+constexpr Rank peers_a_look = 8;
+constexpr unsigned long most_strangers = 1024;
 
 // What a program has called the ranks that are to come, the time it gives them, and who knows of those that will not.
 struct Expected {
@@ -70,14 +81,18 @@ struct Expected {
   }
   // It may have done so in an earlier attempt: nobody who comes in time is refused for that.
   std::string who_came_elsewhere(const std::vector<std::optional<std::string>>& texts) const {
-    for (std::size_t peer = 0; peer < texts.size(); ++peer) {
-      if (!texts[peer] || texts[peer]->size() < head_length) continue;
-      const std::string theirs = texts[peer]->substr(mark_length, size_length);
-      if (theirs != size())
+    for (std::size_t peer = 0; peer < texts.size(); ++peer)
+      if (const auto other = other_size(texts[peer]))
         return fmt::format("{} came to a {} of {}: start all of them with the same number of ranks",
-                           names(static_cast<Rank>(peer)), kind(), std::strtoul(theirs.c_str(), nullptr, 16));
-    }
+                           names(static_cast<Rank>(peer)), kind(), *other);
     return "start all of them";
+  }
+  // Of the world or group that whoever left this text has come to, where it is of another size.
+  std::optional<unsigned long> other_size(const std::optional<std::string>& text) const {
+    if (!text || text->size() < head_length) return std::nullopt;
+    const std::string theirs = text->substr(mark_length, size_length);
+    if (theirs == size()) return std::nullopt;
+    return std::strtoul(theirs.c_str(), nullptr, 16);
   }
 
   // Of a group whoever is in another group of this process's may be known to be lost. A world has other numbers.
@@ -97,9 +112,107 @@ struct Expected {
   }
 };
 
-// What is set under `key`, waiting for it; nothing when the deadline passes first.
-std::optional<std::string> read(Store& store, const std::string& key, const Expected& expected,
+[[noreturn]] void throw_doubled(const Expected& expected, Rank rank) {
+  throw Error(ErrorKind::config,
+              fmt::format("another process came as {} as well; {}", expected.names(rank),
+                          expected.names.is_world() ? "give each a rank of its own"
+                                                    : "name the same ranks of a group on all of them"),
+              rank);
+}
+
+// What is set under `key` by now.
+std::optional<std::string> find(Store& store, const std::string& key) {
+  try {
+    return store.get(key, milliseconds(0));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::timeout) throw;
+    return std::nullopt;
+  }
+}
+
+// What a rank looks at while it waits for others to come to a group: whether it does so in vain.
+class Watch {
+ public:
+  // `again` stands in front of all names, and `text` is what this rank has left.
+  Watch(Store& store, const Expected& expected, Rank rank, std::string again, std::string text)
+      : store_(store),
+        expected_(expected),
+        rank_(rank),
+        again_(std::move(again)),
+        text_(std::move(text)),
+        next_(rank),
+        peers_(expected.world) {}
+
+  // Throws what it finds; looks into the store now and then.
+  void look() {
+    if (!expected_.some_may_be_lost()) return;
+    try {
+      expected_.throw_if_lost();
+    } catch (const Error&) {  // who leaves may have found what this rank is about to find
+      if (const auto others = find_others()) throw *others;
+      throw;
+    }
+    if (steady_clock::now() < due_) return;
+    due_ = steady_clock::now() + between_looks;
+    throw_if_doubled();
+    // Once more, for those who come just now.
+    if (const auto others = find_others(); others && std::exchange(knew_, true)) throw *others;
+  }
+
+ private:
+  std::string key(std::string_view name, Rank rank) const { return fmt::format("{}{}/{}", again_, name, rank); }
+
+  void throw_if_doubled() const {
+    const auto found = find(store_, key("rank", rank_));
+    if (!found || *found == text_) return;
+    store_.set(key("rank", rank_), text_);  // so that the other one learns it, too
+    throw_doubled(expected_, rank_);
+  }
+
+  // That there are ranks here now that came to a group of another size. All ranks may wait here, and each asks the one
+  // store: not for all peers at once.
+  std::optional<Error> find_others() {
+    std::optional<Error> found;
+    for (Rank count = std::min(peers_, peers_a_look); count > 0; --count) {
+      const Rank peer = next_ = (next_ + 1) % peers_;
+      const auto text = find(store_, key("rank", peer));
+      const auto theirs = peer == rank_ ? std::nullopt : expected_.other_size(text);
+      if (!theirs) {
+        elsewhere_.erase(peer);
+        continue;
+      }
+      peers_ = std::max(
+          peers_, static_cast<Rank>(std::min(*theirs, static_cast<unsigned long>(expected_.world) + most_strangers)));
+      elsewhere_[peer] = text->substr(0, mark_length);
+      const auto answer = find(store_, key("elsewhere", peer));
+      if (!answer || answer->find(text_.substr(0, mark_length)) == std::string::npos) continue;
+      found = Error(
+          ErrorKind::mismatch,
+          fmt::format("{} came to a group of {} and {} to one of {}; name the same ranks of a group on all of them",
+                      expected_.names(rank_), expected_.world, expected_.names(peer), *theirs),
+          peer);
+    }
+    std::string marks;
+    for (const auto& [peer, mark] : elsewhere_) marks += mark;
+    if (!marks.empty()) store_.set(key("elsewhere", rank_), marks);
+    return found;
+  }
+
+  Store& store_;
+  const Expected& expected_;
+  const Rank rank_;
+  const std::string again_, text_;
+  steady_clock::time_point due_ = steady_clock::now() + between_looks;
+  Rank next_;                              // before the first of the next look
+  Rank peers_;                             // that there may be, by the largest group that anybody has come to
+  std::map<Rank, std::string> elsewhere_;  // their marks
+  bool knew_ = false;
+};
+
+// What `peer` has set under `name`, waiting for it; nothing when the deadline passes first.
+std::optional<std::string> read(Store& store, std::string_view name, Rank peer, const Expected& expected, Watch& watch,
                                 steady_clock::time_point deadline) {
+  const std::string key = fmt::format("{}/{}", name, peer);
   for (;;) {
     const auto left =
         std::max(std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now()), milliseconds(0));
@@ -107,20 +220,24 @@ std::optional<std::string> read(Store& store, const std::string& key, const Expe
     try {
       return store.get(key, slice);
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::timeout) throw;
+      // Where the store is in a process that waits no longer than this one, which ends when it has.
+      if (error.kind() != ErrorKind::timeout)
+        throw Error(error.kind(), fmt::format("{}; this was waiting for {} of a {} of {}", error.what(),
+                                              expected.names(peer), expected.kind(), expected.world));
     }
-    expected.throw_if_lost();
+    watch.look();
     if (left == slice) return std::nullopt;
   }
 }
 
 // What all ranks have set under `name`, waiting for it: of those who have not come nothing. `self` is read last.
 std::vector<std::optional<std::string>> read_all(Store& store, std::string_view name, Rank self,
-                                                 const Expected& expected, steady_clock::time_point deadline) {
+                                                 const Expected& expected, Watch& watch,
+                                                 steady_clock::time_point deadline) {
   std::vector<std::optional<std::string>> all(static_cast<std::size_t>(expected.world));
   for (Rank i = 1; i <= expected.world; ++i) {
     const Rank peer = (self + i) % expected.world;
-    all[static_cast<std::size_t>(peer)] = read(store, fmt::format("{}/{}", name, peer), expected, deadline);
+    all[static_cast<std::size_t>(peer)] = read(store, name, peer, expected, watch, deadline);
   }
   return all;
 }
@@ -147,25 +264,28 @@ Exchange exchange_through(Store& store, Rank rank, Rank world, const Communicato
     const std::string own = new_mark() + expected.size() + mine, texts_name = again + "rank",
                       seen_name = again + "seen";
     store.set(fmt::format("{}/{}", texts_name, rank), own);
+    Watch watch(store, expected, rank, again, own);
     for (milliseconds nap(1);; nap = std::min(2 * nap, milliseconds(50))) {
-      const auto texts = read_all(store, texts_name, rank, expected, deadline);
+      const auto texts = read_all(store, texts_name, rank, expected, watch, deadline);
       // Before this rank says what it saw, which would overwrite the word of the other process, by which all may have
       // met.
       if (const auto& mine_now = texts[static_cast<std::size_t>(rank)]; mine_now && *mine_now != own)
-        throw Error(
-            ErrorKind::config,
-            fmt::format("another process came as {} as well; give each a rank of its own", expected.names(rank)), rank);
+        throw_doubled(expected, rank);
       const auto has_come = [](const std::string&) { return true; };
       if (const auto missing = where_not(texts, has_come); !missing.empty()) expected.throw_missing(missing, texts);
-      const std::string sum = sum_of(texts);
-      store.set(fmt::format("{}/{}", seen_name, rank), sum);
-      const auto seen = read_all(store, seen_name, rank, expected, deadline);
-      const auto behind = where_not(seen, [&](const std::string& theirs) { return theirs == sum; });
+      auto behind = where_not(texts, [&](const std::string& text) { return !expected.other_size(text); });
+      if (behind.empty()) {
+        const std::string sum = sum_of(texts);
+        store.set(fmt::format("{}/{}", seen_name, rank), sum);
+        const auto seen = read_all(store, seen_name, rank, expected, watch, deadline);
+        behind = where_not(seen, [&](const std::string& theirs) { return theirs == sum; });
+      }
       if (behind.empty()) {
         std::vector<std::string> all;
         for (const auto& text : texts) all.push_back(text->substr(std::min(head_length, text->size())));
         return all;
       }
+      watch.look();
       if (steady_clock::now() >= deadline) expected.throw_missing(behind, texts);
       std::this_thread::sleep_for(nap);
     }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -197,7 +198,7 @@ std::string told_by_card(const std::function<std::string(const std::string& own)
 }
 
 TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
-  const std::string version = "10:ranvier 14";
+  const std::string version = "10:ranvier 15";
   const auto of_version = [&](const std::string& other, const std::string& rest) {
     return told_by_card([&](const std::string& mine) {
       EXPECT_TRUE(mine.starts_with(version)) << "name the new version in this test";
@@ -205,12 +206,12 @@ TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
     });
   };
   EXPECT_EQ(of_version("9:ranvier 7", ""),
-            "rank 1 runs another version of ranvier ('ranvier 7', this is 'ranvier 14'); install the same everywhere");
-  EXPECT_THAT(of_version("10:ranvier 15", "0:"), HasSubstr("another version of ranvier ('ranvier 15'"))
+            "rank 1 runs another version of ranvier ('ranvier 7', this is 'ranvier 15'); install the same everywhere");
+  EXPECT_THAT(of_version("10:ranvier 16", "0:"), HasSubstr("another version of ranvier ('ranvier 16'"))
       << "of fewer words";
   EXPECT_THAT(of_version("40:" + std::string(40, 'x'), ""), HasSubstr("('" + std::string(20, 'x') + "', this"));
   for (const char* const garbage :
-       {"", ":", "hello", "9:ranvier", "99999999999999999999:x", "10:ranvier 14", "10:ranvier 145:x"})
+       {"", ":", "hello", "9:ranvier", "99999999999999999999:x", "10:ranvier 15", "10:ranvier 155:x"})
     EXPECT_THAT(told_by_card([&](const std::string&) { return garbage; }),
                 HasSubstr("rank 1 left in the store is not ranvier's"))
         << garbage;
@@ -321,6 +322,56 @@ TEST(Rendezvous, WhoDeclinesIsNewsToAll) {
     const auto join = [&] { Communicator::connect(*store, rank, world); };
     EXPECT_EQ(support::refusal(join, ErrorKind::config), "rank 1 cannot take part: there is no codec 'bf61'");
   });
+}
+
+TEST(Rendezvous, GroupsOfAsManyOtherRanksDoNotMeet) {
+  const auto store = memory_store();
+  support::on_threads(2, [&](Rank rank) {
+    const std::vector<Rank> members = rank == 0 ? std::vector<Rank>{0, 1} : std::vector<Rank>{2, 3};
+    const auto join = [&] { Communicator::connect(*store, rank, 2, {.world_ranks = members}); };
+    EXPECT_THAT(support::refusal(join, ErrorKind::mismatch),
+                HasSubstr("came to groups of other ranks; name the same ranks of a group on all of them"));
+  });
+}
+
+// As torch's TCPStore, which is in the process of one of the ranks; and here the others are slow to read.
+class KeptStore final : public Store {
+ public:
+  void set(const std::string& key, std::string_view value) override { inner_->set(key, value); }
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+    std::string value = inner_->get(key, timeout);
+    if (std::this_thread::get_id() != keeper && key.starts_with("seen/")) std::this_thread::sleep_for(200ms);
+    if (gone) throw Error(ErrorKind::unreachable, "the store has gone");
+    return value;
+  }
+  std::int64_t add(const std::string& key, std::int64_t delta) override { return inner_->add(key, delta); }
+
+  std::atomic<std::thread::id> keeper;
+  std::atomic<bool> gone = false;
+
+ private:
+  const std::shared_ptr<Store> inner_ = memory_store();
+};
+
+TEST(Rendezvous, WhoKeepsTheStoreStaysUntilAllKnowWhyNobodyMeets) {
+  const Error why(ErrorKind::usage, "there is no codec 'bf61'");
+  for (const bool declines : {true, false}) {
+    KeptStore store;
+    support::on_threads(world, [&](Rank rank) {
+      if (rank == 0) store.keeper = std::this_thread::get_id();
+      const auto join = [&] {
+        if (rank == 0 && declines) return Communicator::decline(store, rank, world, why);
+        const auto met = Communicator::connect(store, rank, world, {.algorithm = rank == 0 ? "ring" : "auto"});
+      };
+      if (rank == 0 && declines)
+        join();
+      else if (declines)
+        EXPECT_EQ(support::refusal(join, ErrorKind::config), "rank 0 cannot take part: there is no codec 'bf61'");
+      else
+        EXPECT_THAT(support::refusal(join, ErrorKind::mismatch), HasSubstr("rank 0 has algorithm 'ring'"));
+      if (rank == 0) store.gone = true;
+    });
+  }
 }
 
 // Not even of ranks that have proved who they are.

@@ -7,11 +7,14 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/rendezvous.h"
 #include "engine/siblings.h"
 #include "ranvier/error.h"
+#include "support/on_threads.h"
+#include "support/refusal.h"
 
 namespace ranvier::engine {
 namespace {
@@ -154,6 +157,69 @@ TEST(StoreExchange, OfAGroupEndsWhenAnotherGroupHasLostARankThatIsToCome) {
   }
   death.join();
   siblings->leave(engine);
+}
+
+// What each of these ranks throws, which come to groups of so many.
+std::vector<std::string> told_in_groups(const std::vector<std::pair<Rank, std::vector<Rank>>>& ranks) {
+  const auto store = memory_store();
+  const auto siblings = std::make_shared<Siblings>();
+  std::vector<std::string> sentences(ranks.size());
+  support::on_threads(static_cast<Rank>(ranks.size()), [&](Rank index) {
+    const auto& [rank, members] = ranks[static_cast<std::size_t>(index)];
+    try {
+      exchange_through(*store, rank, static_cast<Rank>(members.size()), {.world_ranks = members, .siblings = siblings})(
+          "text", steady_clock::now() + 10min);
+      sentences[static_cast<std::size_t>(index)] = "met";
+    } catch (const Error& error) {
+      EXPECT_NE(error.kind(), ErrorKind::timeout);
+      sentences[static_cast<std::size_t>(index)] = error.what();
+    }
+  });
+  return sentences;
+}
+
+TEST(StoreExchange, RanksThatCameToGroupsOfOtherSizesAreToldWithoutWaiting) {
+  const std::vector<Rank> all{0, 1, 2, 3};
+  const auto sentences = told_in_groups({{0, {0, 1}}, {1, all}, {2, all}, {3, all}});
+  EXPECT_THAT(sentences[0], ::testing::MatchesRegex("rank 0 came to a group of 2 and rank [123] to one of 4; name the "
+                                                    "same ranks of a group on all of them"));
+  for (const std::size_t rank : {1, 2, 3})
+    EXPECT_EQ(sentences[rank], "rank " + std::to_string(rank) +
+                                   " came to a group of 4 and rank 0 to one of 2; name the same ranks of a group on "
+                                   "all of them");
+}
+
+TEST(StoreExchange, WhatAnEarlierAttemptLeftOfAnotherSizeRefusesNobody) {
+  const auto store = memory_store();
+  meet_all(*store, 3, "earlier ", 0, 0ms);
+  const auto siblings = std::make_shared<Siblings>();
+  support::on_threads(2, [&](Rank rank) {
+    if (rank == 1) std::this_thread::sleep_for(3s);  // the other one has looked around by then
+    EXPECT_NO_THROW(exchange_through(*store, rank, 2, {.world_ranks = {0, 1}, .siblings = siblings})(
+        "text", steady_clock::now() + 10min));
+  });
+}
+
+// Each takes the other's place, where nobody else comes.
+TEST(StoreExchange, TwoWhoComeAsOneRankOfAGroupAreBothTold) {
+  const auto sentences = told_in_groups({{0, {0, 1}}, {0, {2, 3}}});
+  EXPECT_EQ(sentences[0], "another process came as rank 0 as well; name the same ranks of a group on all of them");
+  EXPECT_EQ(sentences[1],
+            "another process came as rank 2 (0 of its group) as well; name the same ranks of a group on all of them");
+}
+
+TEST(StoreExchange, SaysWhomItWaitedForWhenTheStoreWent) {
+  class GoneStore final : public Store {
+   public:
+    void set(const std::string&, std::string_view) override {}
+    std::string get(const std::string&, std::chrono::milliseconds) override {
+      throw Error(ErrorKind::unreachable, "the store has gone");
+    }
+    std::int64_t add(const std::string&, std::int64_t) override { return 0; }
+  } store;
+  EXPECT_EQ(support::refusal([&] { exchange_through(store, 0, 2)("text", steady_clock::now() + 10min); },
+                             ErrorKind::unreachable),
+            "the store has gone; this was waiting for rank 1 of a world of 2");
 }
 
 }  // namespace

@@ -289,11 +289,12 @@ def trace_with_groups() -> bytes:
 
 
 def calls() -> None:
-    fields = ["ranvier 14", "", "ranvier bench", "auto", "7", "ring", "none", "", "yes", "no", "none", "the key of the job", ""]
+    fields = ["ranvier 15", "ranvier bench", "auto", "7", "0", "ring", "none", "", "yes", "no", "none", "the key of the job", ""]
     fields += ["3000 ms, suspect after 1000 ms", "host 5 "]
     card = "".join(f"{len(each)}:{each}" for each in [*fields, "127.0.0.1:4711", "", "127.0.0.1:4712"])
     write("calls_fuzz", "card", b"\0" + card.encode())
-    write("calls_fuzz", "card_of_another_version", b"\0" + card.replace("14", "13", 1).encode())
+    write("calls_fuzz", "card_of_another_version", b"\0" + card.replace("15", "14", 1).encode())
+    write("calls_fuzz", "card_of_a_refusal", b"\0" + b"15:ranvier refuses21:there is no int9 here")
     write("calls_fuzz", "card_cut_short", b"\0" + card[:-5].encode())
     head = struct.pack("<IIHBBBBBBIBBHQ", 17, 99, 5, 0, 0, 0, 1, 16, 0, 0, 0, 0, 0, 1000)
     other = struct.pack("<IIHBBBBBBIBBHQ", 18, 99, 5, 3, 1, 2, 2, 16, 1, 9, 1, 2, 7, 10)

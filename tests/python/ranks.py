@@ -7,6 +7,7 @@ import multiprocessing.connection
 import os
 import pickle
 import socket
+import subprocess
 import tempfile
 import time
 import traceback
@@ -93,6 +94,17 @@ def values(outcomes: list[Outcome]) -> list[Any]:
 
 def on_ranks(world: int, body: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
     return values(run_ranks(world, body, *args, **options))
+
+
+def said_by(commands: list[list[str]], limit: float = 120) -> list[str]:
+    """On stderr, by processes that run at once and end within `limit` seconds."""
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
+    try:
+        return [process.communicate(timeout=limit)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 @contextmanager

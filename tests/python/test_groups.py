@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -12,7 +11,7 @@ import pytest
 import ranvier
 import torch
 import torch.distributed as dist
-from ranks import on_ranks, run_ranks
+from ranks import on_ranks, run_ranks, said_by
 from ranvier import _library
 
 
@@ -173,15 +172,7 @@ dist.new_group([0, 1, 2])
 def test_a_group_is_not_made_with_a_rank_that_an_exception_has_ended():
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     command = [sys.executable, "-c", ENDS]
-    ranks = [
-        subprocess.Popen([*command, str(rank), str(store.port)], stderr=subprocess.PIPE, text=True) for rank in range(3)
-    ]
-    try:
-        errors = [rank.communicate(timeout=60)[1] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+    errors = said_by([[*command, str(rank), str(store.port)] for rank in range(3)])
     for error in errors[:2]:
         assert "rank 2 will not come to a group of 3: " in error and "rank 2 ended with ValueError: no such file" in error
         assert "socket.cpp" not in error, "torch warns of each wait of a TCPStore's that ends without what was waited for"

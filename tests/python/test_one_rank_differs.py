@@ -3,11 +3,17 @@ The others neither wait for it until a timeout, nor hear no more than that a con
 
 import os
 import re
+import socket
+import subprocess
+import sys
+import time
+from datetime import timedelta
 
 import pytest
 import ranvier
+import torch
 import torch.distributed as dist
-from ranks import run_ranks
+from ranks import port_of_a_store, run_ranks, said_by
 from torch import nn, optim
 
 ODD = 1
@@ -137,3 +143,126 @@ def sockets(rank, world):
 def test_another_number_of_sockets_is_named_on_all():
     for error in told(run_ranks(3, sockets, backend="gloo")):
         assert "rank 0 wants 1 sockets a link and rank 1 wants 2; give all ranks the same" in error, error
+
+
+def hooking_and_attaching(rank, world):
+    if rank == ODD:
+        ranvier.hook("int8")
+    else:
+        attaching(rank, world, {}, {})
+
+
+def test_a_hook_where_others_attach_is_named_on_all():
+    for rank, error in enumerate(told(run_ranks(3, hooking_and_attaching, backend="gloo"))):
+        own, other = ("hook()", "attach()") if rank == ODD else ("attach()", "hook()")
+        assert error.startswith(f"ValueError: rank {rank} has called {own} where rank ") and other in error, error
+
+
+# The default timeout is half an hour: nothing here waits for this one.
+LONG_S = 600
+
+
+def beginning(rank, world, folder, odd):
+    dist.destroy_process_group()
+    options = None
+    if rank == ODD:
+        if odd == "another torch":
+            torch.__version__ = "9.14.1"
+        elif odd == "no options":
+            options = {"transport": "tcp"}
+        elif odd == "ports":
+            taken = socket.create_server(("", 0))
+            port = taken.getsockname()[1]
+            options = ranvier.Options(transport="tcp", ports=f"{port}-{port}")
+        else:
+            options = ranvier.Options(**odd)
+    store, limit = f"file://{folder}/again", timedelta(seconds=LONG_S)
+    dist.init_process_group("ranvier", store, limit, world, rank, pg_options=options)
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ("another torch", "ranvier was built for torch .*, this is 9.14: run 'python -m ranvier rebuild'"),
+        ("no options", r"pg_options of ranvier are a ranvier\.Options, and not a dict"),
+        ("ports", "port"),
+        ({"transport": "tpc"}, "did you mean 'tcp'"),
+        ({"transport": "udp:loss=2"}, "loss"),
+        ({"algorithm": "rinq"}, "did you mean 'ring'"),
+        ({"tuning": "/nowhere/table"}, "cannot read the tuning table /nowhere/table"),
+        ({"key": "/nowhere/job.key"}, "/nowhere/job.key"),
+        ({"key": "/"}, "'/'"),
+        ({"ports": "7-5"}, "20000-20100"),
+        ({"interface": "no address"}, "no address"),
+        ({"certificate": "/nowhere/rank.pem"}, "/nowhere/rank.pem|private"),
+    ],
+    ids=str,
+)
+def test_what_one_rank_gives_init_process_group_is_news_to_all(odd, why, tmp_path):
+    outcomes = run_ranks(3, beginning, str(tmp_path), odd, backend="gloo", limit=60)
+    expect(outcomes, f"^\\w+Error: .*{why}", f"^DistBackendError: rank 1 cannot take part: .*{why}")
+
+
+KEEPS_THE_STORE = """
+import sys
+from datetime import timedelta
+import ranvier
+import torch.distributed as dist
+rank = int(sys.argv[1])
+store = dist.TCPStore("127.0.0.1", int(sys.argv[2]), is_master=rank == 0, wait_for_workers=False)
+options = {} if rank == 0 and sys.argv[3] == "python" else ranvier.Options(transport="tpc" if rank == 0 else None)
+dist.init_process_group("ranvier", store=store, rank=rank, world_size=3, timeout=timedelta(seconds=600), pg_options=options)
+"""
+
+
+def of_script(rank, port, where) -> list[str]:
+    return [sys.executable, "-c", KEEPS_THE_STORE, str(rank), str(port), where]
+
+
+@pytest.mark.parametrize("where", ["python", "library"])
+def test_the_others_are_told_by_a_rank_that_takes_the_store_along(where):
+    with port_of_a_store() as port:
+        errors = said_by([of_script(rank, port, where) for rank in range(3)])
+    why = r"not a dict" if where == "python" else "did you mean 'tcp'"
+    for rank, error in enumerate(errors):
+        assert re.search(f"rank 0 cannot take part: .*{why}" if rank else why, error), error
+
+
+@pytest.mark.parametrize("where", ["python", "library"])
+def test_a_rank_that_waits_to_tell_others_says_what(where):
+    with port_of_a_store() as port:
+        rank = subprocess.Popen(of_script(0, port, where), stderr=subprocess.PIPE, text=True)
+        try:
+            line = next(line for line in rank.stderr if line.startswith("ranvier: "))
+        finally:
+            rank.kill()
+            rank.wait()
+    assert re.search("(not a dict|did you mean 'tcp').*; waits to tell the other ranks", line), line
+
+
+def naming_others(rank, world, named):
+    """The world would wait longer."""
+    try:
+        dist.new_group(named[rank], timeout=timedelta(seconds=LONG_S))
+    except dist.DistBackendError as error:
+        return str(error)
+    finally:
+        time.sleep(3)  # so that its leaving is not what the others hear of first
+    return ""
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+def test_groups_of_other_ranks_are_named_on_all(odd):
+    named = [[0, 1, 2, 3]] * 4
+    named[odd] = [0, 1]
+    said = [each.value or each.error for each in run_ranks(4, naming_others, named, limit=60)]
+    words = r"rank \d came to a group of (2|4) and rank \d to one of (2|4); name the same ranks"
+    assert all(re.search(words, each) for each in said), said
+
+
+def test_groups_of_as_many_other_ranks_are_noticed():
+    """Who meets whom is decided by who comes first; the third one hears no more than that they have left."""
+    outcomes = run_ranks(3, naming_others, [[0, 1], [1, 2], [1, 2]], limit=60)
+    said = [each.value or each.error or "" for each in outcomes]
+    assert sum("name the same ranks of a group on all of them" in each for each in said) >= 1, said
+    assert "name the same ranks" in said[0] or "has left the job" in said[0], said

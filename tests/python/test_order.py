@@ -25,7 +25,11 @@ def opposite_order(rank, world, late):
     if rank == 1:
         time.sleep(late)
     groups = [first, second] if rank == 0 else [second, first]
-    return told(dist.all_reduce, torch.ones(10), group=groups[0])
+    said = told(dist.all_reduce, torch.ones(10), group=groups[0])
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"told {rank}", "")
+    store.wait(["told 0", "told 1"])  # or the other one may hear first that this one has left
+    return said
 
 
 IN_FIRST, IN_SECOND = "all_reduce #1 of group '1'", "all_reduce #0 of group '2'"

@@ -166,7 +166,7 @@ def test_the_environment_and_the_timeout_become_settings(monkeypatch):
 @pytest.mark.parametrize(("members", "told"), [([], None), ([3, 5], "3,5")])
 def test_a_group_is_told_its_ranks_in_the_world(monkeypatch, members, told):
     given = []
-    backend = SimpleNamespace(attach=lambda group, chosen: given.append(chosen))
+    backend = SimpleNamespace(check_settings=lambda chosen: None, attach=lambda group, chosen: given.append(chosen))
     monkeypatch.setattr(_library, "load", lambda: backend)
     monkeypatch.setattr(dist.ProcessGroup, "_get_backend", lambda *_: None)
     made = {"store": dist.HashStore(), "group_rank": 0, "group_size": 2, "timeout": timedelta(seconds=1)}

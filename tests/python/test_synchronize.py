@@ -135,6 +135,7 @@ class Odd(nn.Module):
         torch.manual_seed(rank)
         self.fixed = nn.Conv2d(2, 4, 3).requires_grad_(False)
         self.free = nn.Conv2d(4, 4, 3)
+        self.register_buffer("absent", torch.zeros(3, device="cpu" if rank == 0 else "meta"))
         self.register_buffer("order", torch.arange(3) + 10 * rank)
         self.register_buffer("mask", torch.tensor([rank == 0]))
         self.register_buffer("mean", torch.zeros(4))
@@ -160,7 +161,7 @@ def of_an_odd_model(rank, world, spec):
     sync = ranvier.attach(net, optimizer, spec)
 
     def state():
-        left_out = ("cache", "sparse", "unused")
+        left_out = ("cache", "sparse", "unused", "absent")
         return {name: value.clone() for name, value in net.state_dict().items() if not name.startswith(left_out)}
 
     begun = state()

@@ -1,0 +1,222 @@
+"""What interrupts a rank without ending it: signals, being stopped for a while, other threads that communicate as well."""
+
+import os
+import signal
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import on_ranks, run_ranks
+
+TRANSPORTS = ["shm", "tcp", "udp"]
+
+
+def work_through(rank, world, seconds):
+    """Collectives and messages of several sizes for so long, each checked; how many rounds."""
+    rounds, deadline = 0, time.monotonic() + seconds
+    going = torch.ones(1)
+    while going.item() > 0:
+        for size in (1, 3000, 400_000):
+            total = torch.full((size,), float(rank + rounds))
+            dist.all_reduce(total)
+            assert torch.equal(total, torch.full((size,), float(sum(range(world)) + world * rounds))), (rounds, size)
+        sent, got = torch.full((5000,), float(rank)), torch.empty(5000)
+        works = [dist.isend(sent, (rank + 1) % world), dist.irecv(got, (rank - 1) % world)]
+        for work in works:
+            work.wait()
+        assert torch.equal(got, torch.full((5000,), float((rank - 1) % world)))
+        rounds += 1
+        going.fill_(float(time.monotonic() < deadline))
+        dist.all_reduce(going, dist.ReduceOp.MIN)
+    return rounds
+
+
+def under_signals(rank, world):
+    caught = []
+    for number, timer in ((signal.SIGALRM, signal.ITIMER_REAL), (signal.SIGPROF, signal.ITIMER_PROF)):
+        signal.signal(number, lambda *_: caught.append(1))
+        signal.setitimer(timer, 0.002, 0.002)
+    try:
+        rounds = work_through(rank, world, 2)
+    finally:
+        for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF):
+            signal.setitimer(timer, 0)
+    assert len(caught) > 50, "of 500 and more"
+    return rounds
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_signals_interrupt_no_operation(transport):
+    assert min(on_ranks(3, under_signals, environment={"RANVIER_TRANSPORT": transport})) > 0
+
+
+def stopped_for_a_while(rank, world, seconds):
+    pids = [torch.empty(1, dtype=torch.int64) for _ in range(world)]
+    dist.all_gather(pids, torch.tensor([os.getpid()]))
+    if rank == 0:
+
+        def stop():
+            time.sleep(0.3)
+            os.kill(pids[1].item(), signal.SIGSTOP)
+            time.sleep(seconds)
+            os.kill(pids[1].item(), signal.SIGCONT)
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+    longest, deadline = 0.0, time.monotonic() + seconds + 1
+    going = torch.ones(1)
+    while going.item() > 0:
+        began = time.monotonic()
+        work_through(rank, world, 0.1)
+        longest = max(longest, time.monotonic() - began)
+        going.fill_(float(time.monotonic() < deadline))
+        dist.all_reduce(going, dist.ReduceOp.MIN)
+    if rank == 0:
+        thread.join()
+    return longest
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(("seconds", "limit"), [(2.5, None), (3.5, "8000")])
+def test_a_rank_that_is_stopped_for_less_than_it_may_be_silent_goes_on(transport, seconds, limit):
+    environment = {"RANVIER_TRANSPORT": transport} | ({"RANVIER_DEAD_AFTER_MS": limit} if limit else {})
+    longest = on_ranks(3, stopped_for_a_while, seconds, environment=environment)
+    assert max(longest) > seconds - 1, "it was stopped"
+
+
+def interrupted(rank, world):
+    """Ctrl-C of one rank, which waits for what comes a second later."""
+    tensor = torch.ones(3)
+    dist.barrier()
+    if rank == 1:
+        time.sleep(1)
+        dist.all_reduce(tensor)
+        return tensor.tolist()
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        dist.all_reduce(tensor)
+        for _ in range(1000):  # until Python looks at signals
+            time.sleep(0.001)
+    except KeyboardInterrupt:
+        return tensor.tolist()
+    return None
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_an_interrupt_is_raised_when_the_operation_has_ended(transport):
+    assert on_ranks(2, interrupted, environment={"RANVIER_TRANSPORT": transport}) == [[2.0] * 3] * 2
+
+
+def threads_of_groups(rank, world):
+    """A group each: what one thread calls is in no order with what others do."""
+    groups = [dist.new_group(list(range(world))) for _ in range(4)]
+    wrong = []
+
+    def work(number):
+        for turn in range(100):
+            total = torch.full((1 + 5000 * number,), float(rank + turn))
+            dist.all_reduce(total, group=groups[number])
+            if not torch.equal(total, torch.full_like(total, float(sum(range(world)) + world * turn))):
+                wrong.append((number, turn))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(groups))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_threads_may_have_a_group_each():
+    on_ranks(3, threads_of_groups)
+
+
+def threads_of_messages(rank, world):
+    """One group, and a tag for each thread."""
+    wrong = []
+
+    def work(tag):
+        for turn in range(50):
+            sent, got = torch.full((1 + 3000 * tag,), float(100 * rank + turn)), torch.empty(1 + 3000 * tag)
+            works = [dist.isend(sent, 1 - rank, tag=tag), dist.irecv(got, 1 - rank, tag=tag)]
+            for each in works:
+                each.wait()
+            if not torch.equal(got, torch.full_like(got, float(100 * (1 - rank) + turn))):
+                wrong.append((tag, turn))
+
+    threads = [threading.Thread(target=work, args=(tag,)) for tag in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for turn in range(50):  # and collectives meanwhile
+        total = torch.full((2000,), float(turn))
+        dist.all_reduce(total)
+        if total[0].item() != 2 * turn:
+            wrong.append(("all_reduce", turn))
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_threads_may_share_a_group_for_messages():
+    on_ranks(2, threads_of_messages)
+
+
+def threads_in_no_order(rank, world):
+    """Collectives of several threads on one group, whose order nothing sees to: an error on all ranks, or right sums."""
+
+    def work(size):
+        for _ in range(200):
+            total = torch.ones(size)
+            dist.all_reduce(total)
+            assert torch.equal(total, torch.full((size,), float(world))), size
+
+    said = []
+
+    def catching(size):
+        try:
+            work(size)
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}".split("\n")[0])
+
+    threads = [threading.Thread(target=catching, args=(size,)) for size in (7, 3000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return said
+
+
+def test_collectives_of_threads_that_go_wrong_end_in_an_error():
+    for said in on_ranks(2, threads_in_no_order, group_timeout=10, limit=60):
+        for error in said:
+            assert error.startswith("Dist") and "all_reduce" in error, error
+
+
+def destroyed_under_way(rank, world, size):
+    """What one rank does not wait for ends in an error on the others, or has been done."""
+    dist.barrier()
+    tensors = [torch.ones(size) for _ in range(4)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    if rank == 0:
+        dist.destroy_process_group()
+        del tensors
+        return ""
+    try:
+        for work, tensor in zip(works, tensors, strict=True):
+            work.wait(timedelta(seconds=20))
+            assert torch.equal(tensor, torch.full((size,), float(world)))
+    except dist.DistError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("size", [10, 5_000_000])
+def test_a_group_that_is_destroyed_under_way_hangs_nobody(transport, size):
+    outcomes = run_ranks(3, destroyed_under_way, size, environment={"RANVIER_TRANSPORT": transport}, limit=30)
+    for outcome in outcomes:
+        said = outcome.value if outcome.value is not None else outcome.error
+        assert said == "" or "rank 0" in said or "left" in said, outcome
