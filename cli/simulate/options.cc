@@ -58,8 +58,8 @@ std::pair<Rank, double> straggler_of(const std::string& text) {
   const auto rank = parse_number<Rank>(std::string_view(text).substr(0, colon));
   const auto factor =
       colon == std::string::npos ? std::nullopt : parse_number<double>(std::string_view(text).substr(colon + 1));
-  if (!rank || *rank < 0 || !factor || !(*factor >= 1) || !std::isfinite(*factor))
-    refuse(fmt::format("--straggler '{}' is not a rank and how many times slower it is; write 3:2.5", text));
+  if (!rank || *rank < 0 || !factor || !(*factor >= 1 && *factor <= 1e6))
+    refuse(fmt::format("--straggler '{}' is not a rank and how many times slower it is, up to 1000000; write 3:2.5", text));
   return {*rank, *factor};
 }
 
@@ -181,7 +181,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   options.policy.seed = seed.value_or(0);
   if (seed && options.policy.unequal.jitter_share == 0 && options.sync != "ad-psgd")
     refuse("--seed draws which steps are late, and peers; give --jitter");
-  if (const auto& spread = options.policy.spread; spread && !(*spread >= 0))
+  if (const auto& spread = options.policy.spread; spread && !(*spread >= 0 && std::isfinite(*spread)))
     refuse(fmt::format("--spread {} is not a number that is at least 0", *spread));
   if (options.policy.unequal.any()) {
     if (options.workload.empty()) refuse("--speeds, --jitter and --straggle are of computing; give --workload");
