@@ -51,6 +51,8 @@ TEST_F(WorkloadFile, SaysWhatIsWrongAndWhere) {
            {layer +
                 "communications = [{ pass = \"forward\", collective = \"all_reduse\", bytes = 1, role = \"data\" }]\n",
             "did you mean 'all_reduce'?"},
+           {layer + "communications = [{ pass = \"forward\", collective = \"barrier\", bytes = 1, role = \"data\" }]\n",
+            "line 3, column 52: a barrier sends nothing; leave it out"},
            {layer +
                 "communications = [{ pass = \"foward\", collective = \"all_reduce\", bytes = 1, role = \"data\" }]\n",
             "did you mean 'forward'?"},

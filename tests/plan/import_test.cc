@@ -174,6 +174,8 @@ TEST_F(Import, TrafficIsReadAndWrongTrafficNamed) {
               HasSubstr("t.json, line 2, column 2: the number 1e999 is too large"));
   EXPECT_THAT(traffic("{\"compute_ns\": 1e99}"),
               HasSubstr("compute_ns is 1e+99; expected a number of ns from 0 to 1e24"));
+  EXPECT_THAT(traffic("{\"terms\": [{\"bytes\": [1, 1], \"weight\": 1e-300}]}"),
+              HasSubstr("column 40: terms[0].weight is 1e-300; expected a number from 1e-9 to 1e9, or 0"));
   EXPECT_THAT(traffic("\n[]"), HasSubstr("line 2, column 1: the file is a list of 0; expected an object"));
   EXPECT_THAT(traffic("{\"terms\": {}}"), HasSubstr("line 1, column 11: terms is an object; expected a list"));
   EXPECT_THAT(traffic("{\"terms\": [\n{\"bytes\": [1]}]}"),

@@ -60,7 +60,7 @@ class File {
     const auto word = read<std::string>(node, kind);
     for (std::size_t i = 0; i < count; ++i)
       if (names[i] == word) return i;
-    refuse(node.Mark(), unknown_name(kind, word, names));
+    refuse(node.Mark(), unknown_name(kind, plan::quotable(word), names));
   }
 
   const YAML::Node& root() const { return root_; }
