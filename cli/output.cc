@@ -55,7 +55,12 @@ void refuse_overwriting(const std::vector<NamedFile>& written, const std::vector
 void say(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
 std::string words_of(const std::exception& problem) {
-  if (dynamic_cast<const std::bad_alloc*>(&problem) == nullptr) return problem.what();
+  if (dynamic_cast<const std::bad_alloc*>(&problem) == nullptr) {
+    std::string words;
+    for (const char letter : std::string_view(problem.what()))  // on one line, whatever they quote
+      letter == '\n' ? words += "\\n" : words += letter;
+    return words;
+  }
   return "there is not enough memory for this; ask for less, or allow more (ulimit -v, the limits of a container)";
 }
 

@@ -236,6 +236,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   options.weights.assign(options.workloads.size(), 1);
   if (!weights.empty())
     options.weights = numbers("--weight", weights, options.workloads.size(), "workloads", {1e-9, 1e9});
+  if (!options.weights.empty() && std::ranges::count(options.weights, 0.0) == std::ssize(options.weights))
+    refuse(fmt::format("--weight '{}' leaves no workload that counts; give one a number above 0", weights));
 
   if (budget.empty() && constraints.empty())
     refuse("design needs a limit on bandwidth: --budget 1000GB/s, or --constraint \"b0 + b1 <= 1000\"");

@@ -14,7 +14,9 @@ namespace {
 // Not what is ready-made, whatever stands in the folder; else where there is one of that name, or where it looks so.
 bool is_file(const std::string& name) {
   if (std::ranges::count(workload_names(), std::string_view(name).substr(0, name.find(':'))) > 0) return false;
-  return std::filesystem::is_regular_file(name) || name.ends_with(".txt") || name.find('/') != std::string::npos;
+  std::error_code no_name_of_a_file;
+  return std::filesystem::is_regular_file(name, no_name_of_a_file) || name.ends_with(".txt") ||
+         name.find('/') != std::string::npos;
 }
 
 // Whose groups are those of a communicator's file.
@@ -99,6 +101,7 @@ Question question_of(const Options& options, const std::vector<Source>& sources)
         steps.push_back(placed.step());
       if (options.step.order == ChunkOrder::mixed)
         placed.for_each_collective([&](const Communication& what, const GroupSizes& group) {
+          if (!(what.bytes > 0)) return;
           const bool known = std::ranges::any_of(question.sent, [&](const Question::Sent& other) {
             return other.what.collective == what.collective && other.group == group;
           });

@@ -58,8 +58,9 @@ std::pair<Rank, double> straggler_of(const std::string& text) {
   const auto rank = parse_number<Rank>(std::string_view(text).substr(0, colon));
   const auto factor =
       colon == std::string::npos ? std::nullopt : parse_number<double>(std::string_view(text).substr(colon + 1));
-  if (!rank || *rank < 0 || !factor || !(*factor >= 1) || !std::isfinite(*factor))
-    refuse(fmt::format("--straggler '{}' is not a rank and how many times slower it is; write 3:2.5", text));
+  if (!rank || *rank < 0 || !factor || !(*factor >= 1 && *factor <= 1e6))
+    refuse(fmt::format("--straggler '{}' is not a rank and how many times slower it is, up to 1000000; write 3:2.5",
+                       text));
   return {*rank, *factor};
 }
 
@@ -72,6 +73,17 @@ Crash crash_of(const std::string& text) {
   if (!rank || *rank < 0 || !ms || !(*ms >= 0 && *ms < 1e9))
     refuse(fmt::format("--crash '{}' is not a rank and after how many ms it is lost; write 3:12.5", text));
   return {.rank = *rank, .at_ns = *ms * 1e6};
+}
+
+// Flags that say how, where what they are of is not asked for.
+void refuse_what_nothing_asks_for(const CLI::App& app, const Options& options) {
+  const auto refuse_alone = [&](const char* flag, const char* of, bool is_there) {
+    if (app.count(flag) > 0 && !is_there) refuse(fmt::format("{} is of {}; give that, too, or leave it out", flag, of));
+  };
+  for (const char* flag : {"--checkpoint-s", "--checkpoint-every", "--recovery-s"})
+    refuse_alone(flag, "--mtbf-hours", app.count("--mtbf-hours") > 0);
+  refuse_alone("--crash-of", "--crash", app.count("--crash") > 0);
+  refuse_alone("--bucket", "--workload", !options.workload.empty());
 }
 
 }  // namespace
@@ -181,7 +193,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   options.policy.seed = seed.value_or(0);
   if (seed && options.policy.unequal.jitter_share == 0 && options.sync != "ad-psgd")
     refuse("--seed draws which steps are late, and peers; give --jitter");
-  if (const auto& spread = options.policy.spread; spread && !(*spread >= 0))
+  if (const auto& spread = options.policy.spread; spread && !(*spread >= 0 && std::isfinite(*spread)))
     refuse(fmt::format("--spread {} is not a number that is at least 0", *spread));
   if (options.policy.unequal.any()) {
     if (options.workload.empty()) refuse("--speeds, --jitter and --straggle are of computing; give --workload");
@@ -220,10 +232,11 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     refuse(
         "--mtbf-hours needs --checkpoint-s, how long writing one takes: after a failure training begins again from it");
   failures.checkpoint_s = checkpoint_s.value_or(0);
+  refuse_what_nothing_asks_for(app, options);
   for (const auto& [flag, amount] :
        {std::pair("--mtbf-hours", failures.mtbf_hours), std::pair("--recovery-s", failures.recovery_s),
         std::pair("--checkpoint-s", failures.checkpoint_s)})
-    if (!(amount >= 0 && amount < 1e9)) refuse(fmt::format("{} {} is not a number that is at least 0", flag, amount));
+    if (!(amount >= 0 && amount < 1e9)) refuse(fmt::format("{} {:g} is not a number from 0 to 1e9", flag, amount));
   if (!crash.empty()) options.crash = crash_of(crash);
   options.loss = loss == "host" ? Loss::host : Loss::process;
   options.step.options = options.network.transfers();

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <optional>
 
+#include "plan/import/text_file.h"
 #include "ranvier/design.h"
 #include "ranvier/error.h"
 
@@ -46,9 +47,10 @@ class Parser {
 
  private:
   [[noreturn]] void refuse(std::size_t at, std::string_view what) const {
-    throw Error(ErrorKind::usage, fmt::format("constraint '{}', column {}: {}; write it as b0 >= b1 or 2*b0 + b1 <= "
-                                              "300, with b0 to b{} in GB/s",
-                                              text_, at + 1, what, dimensions_ - 1));
+    throw Error(ErrorKind::usage,
+                fmt::format("constraint '{}', column {}: {}; write it as b0 >= b1 or 2*b0 + b1 <= "
+                            "300, with b0 to b{} in GB/s",
+                            plan::quotable(text_, plan::most_letters_of_a_flag), at + 1, what, dimensions_ - 1));
   }
 
   void skip_blanks() {

@@ -170,7 +170,7 @@ class Builder {
         row.coefficients /= most;
         row.limit /= most;
       }
-      form_.allowed.rows.push_back(std::move(row));
+      keep_tightest(std::move(row));
     }
     for (const auto& [dimensions, variable] : form_.sums) {
       Row row{
@@ -180,6 +180,17 @@ class Builder {
         if ((dimensions >> i & 1) != 0) row.coefficients(i) = -1;
       form_.allowed.rows.push_back(std::move(row));
     }
+  }
+
+  // Of limits of the same sum the tightest: each row is a linear program or more.
+  void keep_tightest(Row row) {
+    const auto same = std::ranges::find_if(form_.allowed.rows, [&](const Row& other) {
+      return !other.equal && !row.equal && other.coefficients == row.coefficients;
+    });
+    if (same == form_.allowed.rows.end())
+      form_.allowed.rows.push_back(std::move(row));
+    else if (row.limit < same->limit)
+      *same = std::move(row);
   }
 
   void refuse_conflicts() const {
@@ -340,11 +351,29 @@ class Builder {
   void refuse_starved_dimensions() const {
     for (const auto& term : form_.terms)
       for (const auto& load : term.loads)
-        if (form_.pinned[at(load.variable)])
-          refuse(fmt::format("the constraints leave {} no bandwidth, and the workload sends over it",
+        if (form_.pinned[at(load.variable)]) {
+          const auto texts = texts_that_starve(load.variable);
+          const bool is_one = texts.size() == 1;
+          refuse(fmt::format("{} {} {} no bandwidth, and the workload sends over it; loosen {}",
+                             texts.empty() ? "the constraints" : fmt::format("'{}'", fmt::join(texts, "', '")),
+                             is_one ? "leaves" : "leave",
                              load.variable < form_.dimensions
                                  ? fmt::format("dimension {} (b{})", load.variable, load.variable)
-                                 : "several dimensions"));
+                                 : "several dimensions",
+                             is_one ? "it" : "one of them"));
+        }
+  }
+
+  // A smallest set of those that leave a variable nothing.
+  std::vector<std::string> texts_that_starve(Index variable) const {
+    constexpr double some = 1e-3;  // of numbers near 1
+    Region with_some = form_.allowed;
+    with_some.rows.push_back({.coefficients = -VectorXd::Unit(form_.bandwidths, variable), .limit = -some});
+    std::vector<std::string> texts;
+    for (const std::size_t row : conflict(with_some))
+      if (row < form_.allowed.rows.size() && std::ranges::count(texts, form_.allowed.rows[row].text) == 0)
+        texts.push_back(form_.allowed.rows[row].text);
+    return texts;
   }
 
   VectorXd kept(const VectorXd& all) const {

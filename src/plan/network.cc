@@ -8,6 +8,7 @@
 #include <array>
 #include <charconv>
 
+#include "plan/import/text_file.h"
 #include "ranvier/error.h"
 
 namespace ranvier {
@@ -28,7 +29,7 @@ std::string_view name_of(Block block) {
   throw Error(ErrorKind::usage,
               fmt::format("network '{}', column {}: {}; write dimensions as in RI(4)_FC(8)_SW(32): RI is a ring, FC "
                           "fully connected, SW a switch",
-                          text, at + 1, what));
+                          plan::quotable(text, plan::most_letters_of_a_flag), at + 1, what));
 }
 
 }  // namespace

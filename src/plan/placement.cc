@@ -67,6 +67,11 @@ std::optional<GroupSizes> group_sizes(std::span<const Rank> npus, const NetworkS
 Placement place(const Degrees& degrees, const NetworkShape& shape) {
   const std::int64_t npus = shape.npus();
   const std::int64_t model = std::int64_t{degrees.tensor} * degrees.pipeline;
+  if (npus % model != 0)
+    throw Error(ErrorKind::usage,
+                fmt::format("tensor x pipeline parallelism of {} x {} does not divide the {} NPUs of {}; name other "
+                            "degrees behind the workload, such as tp=2,pp=1",
+                            degrees.tensor, degrees.pipeline, npus, to_string(shape)));
   const std::int64_t data = degrees.data > 0 ? degrees.data : npus / model;
   if (model * data != npus)
     throw Error(ErrorKind::usage,

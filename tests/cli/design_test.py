@@ -401,6 +401,12 @@ class WrongUsage(ProgramTest):
             (("--workload", "resnet50", "--npus", "64", "--budget", "9", "--enumerate", "2", "--blocks", "SW,RI(4)_FC"),
              "column 4: unknown kind of dimension 'RI(4)_FC'"),
             ((*gpt3, "--bugdet", "500"), "did you mean '--budget'?"),
+            (("--workload", "gpt3:layers=10000,pp=10000", *network, "--budget", "5"), "of 16 x 10000 does not divide the 4096 NPUs"),
+            (("--workload", "x" * 9000, *network, "--budget", "5"), "ranvier design: unknown workload 'xxx"),
+            ((*gpt3, "--budget", "500", "--weight", "0"), "--weight '0' leaves no workload that counts"),
+            ((*gpt3, "--budget", "500", "--constraint", "b0<=b1", "b1=0"), "'b0<=b1', 'b1=0' leave dimension 0 (b0) no bandwidth"),
+            (("--workload", "gpt3", "--budget", "5", "--network", "RI(4)\n_SW(2)"), "network 'RI(4)?_SW(2)', column 6"),
+            (("--workload", "gpt3", "--budget", "5", "--network", "(" * 9000), "(…', column 1"),
             ((*gpt3, "--budget", "500", "--communicator", "missing.yml"), "--communicator is of workloads in ASTRA-sim's text"),
             ((*gpt3, "--budget", "500", "--unit-cost", "1,1e300,1,1"), "column 3: '1e300' is not a number from 1e-06 to 1e+09, or 0"),
             ((*gpt3, "--budget", "500", "--oversubscription", "1,1,0.5,1"), "column 5: '0.5' is not a number from 1 to 1e+06"),
@@ -435,6 +441,25 @@ class WrongUsage(ProgramTest):
             words = ("--workload", str(workload), "--network", NETWORK, "--budget", "5")
             self.assert_sentence(design(*words), 2, "add --communicator")
             self.assert_sentence(design(*words, "--communicator", str(groups)), 1, "workload.txt, line 1, column 12")
+
+    def test_of_many_limits_on_the_same_sum_the_tightest_counts(self):
+        words = ("--workload", "gpt3", "--network", NETWORK, "--budget", "500GB/s")
+        many = [word for least in range(300) for word in ("--constraint", f"b1>={least}")]
+        self.assertEqual(as_json(*words, *many)["bandwidth_gbps"], as_json(*words, *many[-2:])["bandwidth_gbps"])
+        self.assert_sentence(design(*words, *many, "--constraint", "b0>=300"), 2, "'--budget 500GB/s', 'b1>=299', 'b0>=300' contra")
+
+    def test_of_very_many_links_ends(self):
+        words = ("--workload", "gpt3", "--network", NETWORK, "--budget", "1e9GB/s")
+        found = as_json(*words, "--link-gbps", "7,11,13,17")
+        self.assertAlmostEqual(found["time_ns"] / as_json(*words)["time_ns"], 1, delta=1e-6)
+
+    def test_a_collective_of_no_bytes_has_no_order(self):
+        with temporary_folder() as folder:
+            workload = folder / "w.toml"
+            workload.write_text('[[layer]]\nforward_ns = 5\ncommunications = [{pass = "weight_gradient", '
+                                'collective = "all_reduce", bytes = 0, role = "data"}]\n')
+            found = as_json("--workload", str(workload), "--network", NETWORK, "--budget", "5", "--chunk-order", "mixed")
+        self.assertEqual(found["time_ns"], 5)
 
     def test_a_workload_without_communication_takes_its_compute_time(self):
         with temporary_folder() as folder:

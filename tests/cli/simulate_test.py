@@ -1,14 +1,15 @@
 """ranvier simulate: predictions from the command line."""
 
 import json
+import resource
 from collections import defaultdict
 
 from protobuf_bytes import chakra
 from program import ProgramTest, main, run, temporary_folder
 
 
-def simulate(*words: str):
-    return run("simulate", *words, limit=60)
+def simulate(*words: str, **options):
+    return run("simulate", *words, limit=60, **options)
 
 
 def as_json(*words: str) -> dict:
@@ -478,7 +479,11 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--bytes", "4", "--algorithm", "rnig"), "did you mean 'ring'?"),
             (("--world", "8", "--bytes", "4", "--link-rate", "fast"), "--link-rate 'fast'"),
             (("--world", "8", "--bytes", "4", "--straggler", "9:2"), "rank 9 of 8 ranks"),
+            (("--world", "8", "--bytes", "4", "--link-rate", "1e-300bit"), "--link-rate 1e-300bit is not from 1kbit"),
+            (("--world", "8", "--bytes", "4", "--link-rate", "1e300GB"), "to 1000000Gbit a second"),
             (("--world", "8", "--bytes", "4", "--straggler", "1:0.5"), "write 3:2.5"),
+            (("--world", "8", "--bytes", "4", "--straggler", "1:1e300"), "write 3:2.5"),
+            (("--world", "8", "--workload", "resnet50", "--sync", "local:8,adapt=1", "--spread", "inf"), "--spread inf"),
             (("--world", "8", "--bytes", "4", "--compress", "bf16"), "give --workload"),
             (("--world", "8", "--bytes", "4", "--jitter", "0.1x4"), "give --workload"),
             (("--world", "8", "--workload", "resnet50", "--seed", "3"), "give --jitter"),
@@ -499,6 +504,15 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--workload", "resnet50", "--in-a-row", "3"), "--in-a-row is of --bytes"),
             (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "-1"), "--mtbf-hours -1"),
             (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "9"), "needs --checkpoint-s"),
+            (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "1", "--checkpoint-s", "1e19"), "a number from 0 to 1e9"),
+            (("--world", "8", "--workload", "resnet50:batch=16777217"), "no whole number from 1 to 16777216"),
+            (("--world", "8", "--workload", "resnet50", "--checkpoint-s", "5"), "--checkpoint-s is of --mtbf-hours"),
+            (("--world", "8", "--workload", "resnet50", "--recovery-s", "5"), "--recovery-s is of --mtbf-hours"),
+            (("--world", "8", "--workload", "resnet50", "--checkpoint-every", "5"), "give that, too, or leave it out"),
+            (("--world", "8", "--bytes", "4", "--crash-of", "process"), "--crash-of is of --crash"),
+            (("--world", "8", "--bytes", "4", "--bucket", "4"), "--bucket is of --workload"),
+            (("--world", "8", "--bytes", "4", "--topology", "RI(4)_SW(2)\n"), "network 'RI(4)_SW(2)?', column 12"),
+            (("--world", "8", "--workload", "resnet50\n"), "unknown workload 'resnet50\\n'; did you mean 'resnet50'?"),
             (("--world", "8", "--bytes", "4", "--crash", "3"), "write 3:12.5"),
             (("--world", "8", "--bytes", "4", "--crash", "8:1"), "rank 8 of 8 ranks"),
             (("--world", "8..16", "--bytes", "4", "--crash", "1:1"), "name one, such as --world 16"),
@@ -515,6 +529,16 @@ class WrongUsage(ProgramTest):
         ):
             with self.subTest(words=words):
                 self.assert_sentence(simulate(*words), 2, part)
+
+    def test_one_rank_sends_nothing_however_much(self):
+        self.assertEqual(as_json("--bytes", "500000G", "--world", "1")["step_ns"], 0)
+
+    def test_of_programs_that_take_long_to_make_is_no_matter_of_many_seconds(self):
+        def for_15_seconds():
+            resource.setrlimit(resource.RLIMIT_CPU, (15, 15))
+
+        words = ("--world", "131072", "--bytes", "100M", "--topology", "fat_tree:64", "--algorithm", "swing")
+        self.assert_sentence(simulate(*words, preexec_fn=for_15_seconds), 2, "try fewer ranks, or ")
 
     def test_an_impossible_world_is_named_before_any_is_simulated(self):
         words = ("--workload", "resnet50", "--world", "16..64", "--topology", "torus:4x4")

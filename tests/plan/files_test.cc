@@ -51,6 +51,8 @@ TEST_F(WorkloadFile, SaysWhatIsWrongAndWhere) {
            {layer +
                 "communications = [{ pass = \"forward\", collective = \"all_reduse\", bytes = 1, role = \"data\" }]\n",
             "did you mean 'all_reduce'?"},
+           {layer + "communications = [{ pass = \"forward\", collective = \"barrier\", bytes = 1, role = \"data\" }]\n",
+            "line 3, column 52: a barrier sends nothing; leave it out"},
            {layer +
                 "communications = [{ pass = \"foward\", collective = \"all_reduce\", bytes = 1, role = \"data\" }]\n",
             "did you mean 'forward'?"},
@@ -126,6 +128,7 @@ TEST_F(PlanFile, SaysWhatIsWrongAndWhere) {
            {least + "[[all_reduce]]\nup_to_bytes = 4\n", "the key algorithm is missing"},
            {"sync = \"lokal:4\"\n" + least, "line 1, column 8: unknown"},
            {"link_gbit = 0\n" + least, "line 1, column 13: a number of Gbit/s from 1e-06 to 1e+06"},
+           {"latency_us = 1e17\n" + least, "line 1, column 14: a number from 0 to 1e+06 is expected here"},
            {least + "speeds = \"1,2\"\n", "line 5, column 10: --speeds '1,2' are not numbers from 0.001 to 1"},
            {"placement = [0, 0]\n" + least, "line 1, column 17: place 0 is given to two ranks"},
            {"placement = [1, 0]\n" + least, "line 1, column 13: rank 0, where all meet, stays in its own place"},

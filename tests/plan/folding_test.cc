@@ -239,6 +239,24 @@ TEST(Folding, OfTreesSmallerWorldsTellTheTime) {
   EXPECT_FALSE(simulate(all_reduce("ring", 4096), topology::star(4096), 4096, 4).by_smaller_worlds);
 }
 
+// Messages of large worlds are counted on some of their ranks, also where these send unlike numbers of them.
+TEST(Folding, OfLargeWorldsSomeRanksTellHowManyMessagesThereAre) {
+  constexpr Rank world = 8192;
+  const auto tree = all_reduce("binomial_tree", world);
+  const auto mesh = make_topology("mesh:128x64", world);
+  const auto is_done = [&](std::size_t most) {
+    try {
+      simulate(tree, mesh, 1024, 4, {.most_messages = most});
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  constexpr std::size_t messages = 2 * (world - 1);
+  EXPECT_FALSE(is_done(messages * 8 / 10));
+  EXPECT_TRUE(is_done(messages * 12 / 10));
+}
+
 // What a refusal proposes is simulated.
 TEST(Folding, IsRefusedWithWhatWouldFold) {
   const auto refused = [](std::string_view algorithm, std::string_view topology, std::size_t count) {

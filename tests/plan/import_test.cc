@@ -1,4 +1,5 @@
 // Files in others' formats, right and wrong.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -116,8 +117,9 @@ TEST_F(Import, WrongFilesNameLineAndColumn) {
   EXPECT_THAT(network("Topology: [ Ring\n"), HasSubstr("n.yml, line 2, column 1"));
   EXPECT_THAT(network("Topology: [ Ring ]\n"), HasSubstr("the key NpusCount is missing"));
   EXPECT_THAT(network("just words"), HasSubstr("a map of keys to values is expected"));
-  EXPECT_THAT(refusal([&] { read_libra_costs(file("c.yml", "InterPod:\n  Link: -3\n")); }),
-              HasSubstr("line 2, column 9: a cost is at least 0"));
+  for (const char* cost : {"-3", "1e308", "1e-300", ".nan", ".inf"})
+    EXPECT_THAT(refusal([&] { read_libra_costs(file("c.yml", fmt::format("InterPod:\n  Link: {}\n", cost))); }),
+                HasSubstr("line 2, column 9: a cost is a number from 1e-06 to 1e+09, or 0"));
   EXPECT_THAT(refusal([&] {
                 read_libra_communicator(file("g.yml", "Forward: [4, 9]\nInputGrad: [-1, -1]\nWeightGrad: [4, 8]\n"),
                                         shape);
@@ -172,6 +174,8 @@ TEST_F(Import, TrafficIsReadAndWrongTrafficNamed) {
               HasSubstr("t.json, line 2, column 2: the number 1e999 is too large"));
   EXPECT_THAT(traffic("{\"compute_ns\": 1e99}"),
               HasSubstr("compute_ns is 1e+99; expected a number of ns from 0 to 1e24"));
+  EXPECT_THAT(traffic("{\"terms\": [{\"bytes\": [1, 1], \"weight\": 1e-300}]}"),
+              HasSubstr("column 40: terms[0].weight is 1e-300; expected a number from 1e-9 to 1e9, or 0"));
   EXPECT_THAT(traffic("\n[]"), HasSubstr("line 2, column 1: the file is a list of 0; expected an object"));
   EXPECT_THAT(traffic("{\"terms\": {}}"), HasSubstr("line 1, column 11: terms is an object; expected a list"));
   EXPECT_THAT(traffic("{\"terms\": [\n{\"bytes\": [1]}]}"),

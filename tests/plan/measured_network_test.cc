@@ -108,6 +108,8 @@ TEST_F(MeasuredFile, ThatIsWrongNamesThePlace) {
            {"world = 2\n", "the link from rank 0 to rank 1 is missing"},
            {"world = 2\n[[link]]\nfrom = 0\nto = 2\n", "line 4, column 6: a whole number from 0 to 1"},
            {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = 1\n", "the key gbit_per_second is missing"},
+           {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = 1e17\n",
+            "line 5, column 14: a number from 0 to 1e+06 is expected here"},
            {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = -1\n",
             "line 5, column 14: a number that is at least 0"},
            {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = 1\ngbit_per_second = 1\nburst_bytes = 1e19\n",

@@ -73,7 +73,7 @@ TEST(Placement, GivesTheInnermostDimensionsToTensorGroups) {
 
 TEST(Placement, RefusesWhatDoesNotFit) {
   const NetworkShape shape = parse_network("RI(4)_FC(8)_SW(32)");
-  EXPECT_THAT(refusal([&] { place({.tensor = 3}, shape); }), HasSubstr("3 x 341 x 1 = 1023, but"));
+  EXPECT_THAT(refusal([&] { place({.tensor = 3}, shape); }), HasSubstr("of 3 x 1 does not divide the 1024 NPUs of"));
   EXPECT_THAT(refusal([&] { place({.tensor = 8, .data = 64}, shape); }), HasSubstr("8 x 64 x 1 = 512, but"));
   EXPECT_THAT(refusal([&] { place({.expert = 3}, shape); }), HasSubstr("does not divide data parallelism of 1024"));
   const NetworkShape odd = parse_network("RI(6)_SW(4)");

@@ -55,8 +55,11 @@ TEST(Fluid, MessagesInTurnGoOneAfterAnother) {
   EXPECT_THAT(done, testing::ElementsAre(0, 1, 0));
 }
 
-// Rates that are found from what has changed, and those that all flows together have.
-TEST(Fluid, SharesNearbyAsItSharesAll) {
+// Rates that are found from what has changed, or in turn, and those that all flows together have by the book.
+class FluidByTheBook : public testing::TestWithParam<bool> {};
+
+TEST_P(FluidByTheBook, HasTheRatesOfAllFlowsTogether) {
+  const bool in_turn = GetParam();
   std::mt19937 random(3);
   const auto below = [&](std::uint32_t most) {
     return std::uniform_int_distribution<std::uint32_t>(0, most - 1)(random);
@@ -70,15 +73,29 @@ TEST(Fluid, SharesNearbyAsItSharesAll) {
       for (std::uint32_t hops = 1 + below(3); hops > 0; --hops)
         if (const std::uint32_t link = below(links); std::ranges::count(route, link, &plan::Crossing::link) == 0)
           route.push_back({link, 1.0 + below(2)});
-    plan::FluidNetwork network(speeds, routes);
+    std::vector<std::uint32_t> senders;
+    for (std::uint32_t channel = 0; in_turn && channel < channels; ++channel) senders.push_back(below(8));
+    plan::FluidNetwork network(speeds, routes, senders);
     std::map<std::uint32_t, double> left;  // by channel that flows
+    std::vector<std::uint32_t> begun;      // those, in the order in which they began
     for (int event = 0; event < 200; ++event) {
       for (std::uint32_t starts = below(event == 0 ? channels : 3) + 1; starts > 0; --starts)
-        if (const std::uint32_t channel = below(channels); left.try_emplace(channel, 10.0 + below(90)).second)
+        if (const std::uint32_t channel = below(channels); left.try_emplace(channel, 10.0 + below(90)).second) {
           network.start(channel, left.at(channel));
-      // Water filling, by the book.
+          begun.push_back(channel);
+        }
+      std::map<std::uint32_t, std::uint32_t> turns, of_sender;  // of all but one: the first
+      for (const std::uint32_t channel : begun) turns[channel] = in_turn ? of_sender[senders[channel]]++ : 0;
+      // Water filling, turn by turn.
       std::map<std::uint32_t, double> rates;
-      while (rates.size() < left.size()) {
+      for (std::uint32_t turn = 0; rates.size() < left.size();) {
+        const auto is_due = [&](std::uint32_t channel) {
+          return !rates.contains(channel) && turns.at(channel) == turn;
+        };
+        if (std::ranges::none_of(begun, is_due)) {
+          ++turn;
+          continue;
+        }
         double level = INFINITY;
         std::uint32_t full = 0;
         for (std::uint32_t link = 0; link < links; ++link) {
@@ -86,13 +103,14 @@ TEST(Fluid, SharesNearbyAsItSharesAll) {
           for (const auto& [channel, bytes] : left)
             for (const auto& crossing : routes[channel])
               if (crossing.link == link)
-                rates.contains(channel) ? room -= rates.at(channel)* crossing.times : demand += crossing.times;
-          if (demand == 0 || room / demand >= level) continue;
-          level = room / demand;
+                rates.contains(channel) ? room -= rates.at(channel)* crossing.times
+                                        : demand += is_due(channel) ? crossing.times : 0;
+          if (demand == 0 || std::max(0.0, room) / demand >= level) continue;
+          level = std::max(0.0, room) / demand;
           full = link;
         }
         for (const auto& [channel, bytes] : left)
-          if (!rates.contains(channel) && std::ranges::count(routes[channel], full, &plan::Crossing::link) > 0)
+          if (is_due(channel) && std::ranges::count(routes[channel], full, &plan::Crossing::link) > 0)
             rates[channel] = level;
       }
       double next = INFINITY;
@@ -106,10 +124,14 @@ TEST(Fluid, SharesNearbyAsItSharesAll) {
       for (const auto channel : done) {
         EXPECT_NEAR(left.at(channel), 0, 1e-5);
         left.erase(channel);
+        std::erase(begun, channel);
       }
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(, FluidByTheBook, testing::Bool(),
+                         [](const auto& each) { return each.param ? "InTurn" : "Evenly"; });
 
 // Of a queue who has three times as much in it gets three times as much through.
 TEST(Fluid, SharesByWeight) {

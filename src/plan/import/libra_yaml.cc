@@ -3,7 +3,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include <array>
-#include <cmath>
 #include <set>
 #include <string>
 
@@ -61,7 +60,7 @@ class File {
     const auto word = read<std::string>(node, kind);
     for (std::size_t i = 0; i < count; ++i)
       if (names[i] == word) return i;
-    refuse(node.Mark(), unknown_name(kind, word, names));
+    refuse(node.Mark(), unknown_name(kind, plan::quotable(word), names));
   }
 
   const YAML::Node& root() const { return root_; }
@@ -123,7 +122,10 @@ CostTable read_libra_costs(const std::filesystem::path& path) {
       constexpr std::array<std::string_view, 3> parts{"Link", "Switch", "Nic"};
       double* const fields[] = {&tier.link, &tier.switching, &tier.nic};
       const auto cost = file.read<double>(part.second, "a number");
-      if (!std::isfinite(cost) || cost < 0) file.refuse(part.second.Mark(), "a cost is at least 0");
+      // As of --unit-cost.
+      constexpr double least = 1e-6, most = 1e9;
+      if (cost != 0 && !(cost >= least && cost <= most))
+        file.refuse(part.second.Mark(), fmt::format("a cost is a number from {:g} to {:g}, or 0", least, most));
       *fields[file.choice(part.first, "part", parts)] = cost;
     }
   }

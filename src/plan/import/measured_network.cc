@@ -84,7 +84,7 @@ class Reader {
     };
     MeasuredLink result{.from = rank("from"),
                         .to = rank("to"),
-                        .latency_us = file_.amount(file_.need(table, "latency_us", what)),
+                        .latency_us = file_.latency_us(file_.need(table, "latency_us", what)),
                         .latency_spread_us = file_.amount(table, "latency_spread_us", 0),
                         .gbit_spread = file_.amount(table, "gbit_spread", 0),
                         .burst_bytes = burst(table),

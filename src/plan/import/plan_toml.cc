@@ -37,7 +37,7 @@ class Reader {
     plan.transport = file_.transport(root, "auto");
     plan.compress = file_.text(root, "compress", "none");
     if (root.contains("link_gbit")) plan.link_gbit = file_.rate(*root.get("link_gbit"));
-    plan.latency_us = file_.amount(root, "latency_us", 0);
+    if (root.contains("latency_us")) plan.latency_us = file_.latency_us(*root.get("latency_us"));
     sync(plan, root);
     plan.place = file_.text(root, "place", "");
     placement(plan, root);

@@ -19,8 +19,7 @@ std::string read_text(const std::filesystem::path& path) {
   return std::move(file.text);
 }
 
-std::string quotable(std::string_view text) {
-  constexpr std::size_t most_letters = 40;
+std::string quotable(std::string_view text, std::size_t most_letters) {
   std::string quoted(text.substr(0, most_letters));
   for (char& letter : quoted)
     if (static_cast<unsigned char>(letter) < 0x20 || static_cast<unsigned char>(letter) > 0x7e) letter = '?';

@@ -12,7 +12,8 @@ namespace ranvier::plan {
 std::string read_text(const std::filesystem::path&);
 
 // What a sentence quotes of a file: its first letters on one line, '?' for what no terminal shows.
-std::string quotable(std::string_view text);
+std::string quotable(std::string_view text, std::size_t most_letters = 40);
+inline constexpr std::size_t most_letters_of_a_flag = 200;  // of what somebody has typed
 
 struct TextPlace {
   std::size_t line;

@@ -95,6 +95,11 @@ double TomlFile::rate(const toml::node& node) const {
   return *number;
 }
 
+double TomlFile::latency_us(const toml::node& node) const {
+  constexpr double second = 1e6;
+  return amount(node, second);
+}
+
 double TomlFile::amount(const toml::table& table, std::string_view key, double otherwise) const {
   const auto* node = table.get(key);
   return node == nullptr ? otherwise : amount(*node);

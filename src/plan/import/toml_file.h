@@ -35,6 +35,8 @@ class TomlFile {
   double amount(const toml::node&, double most = most_amount) const;
   // Gbit/s of a link, from 1e-6 to 1e6.
   double rate(const toml::node&) const;
+  // Of a link, up to a second.
+  double latency_us(const toml::node&) const;
   double amount(const toml::table&, std::string_view key, double otherwise) const;
   std::int64_t whole(const toml::node&, std::int64_t least, std::int64_t most) const;
 

@@ -18,7 +18,12 @@ StepTime read_traffic(const std::filesystem::path& path, std::size_t dimensions)
   for (std::size_t k = 0; k < file.root()[terms].size(); ++k) {
     const Place term = terms / k;
     file.allow_keys(term, {"weight", "bytes"});
-    step.cases[0].weights.push_back(file.amount(term / "weight", "a number from 0 to 1e24", 1));
+    // As of --weight.
+    constexpr double least = 1e-9, most = 1e9;
+    constexpr auto weights = "a number from 1e-9 to 1e9, or 0";
+    const double weight = file.amount(term / "weight", weights, 1);
+    if (weight != 0 && !(weight >= least && weight <= most)) file.refuse(term / "weight", weights);
+    step.cases[0].weights.push_back(weight);
     const std::string list = fmt::format("a list of {} numbers, one for each dimension of the network", dimensions);
     const auto& bytes = file.need(term / "bytes", list);
     if (!bytes.is_array() || bytes.size() != dimensions) file.refuse(term / "bytes", list);

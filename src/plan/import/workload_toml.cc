@@ -83,6 +83,8 @@ class Reader {
       for (const Collective each : all_collectives) known.push_back(name_of(each));
       file_.refuse(need("collective").source(), unknown_name("collective", collective, known));
     }
+    if (*kind == Collective::barrier || *kind == Collective::recv)
+      file_.refuse(need("collective").source(), fmt::format("a {} sends nothing; leave it out", collective));
     const Communication result{.collective = *kind,
                                .bytes = file_.amount(need("bytes"), plan::most_collective_bytes),
                                .role = one_of(roles, need("role"), "role")};

@@ -64,9 +64,13 @@ std::optional<Choices::Value> Choices::value(const Links& links) const {
   return Value{problem_.objective == Objective::time ? time : time * dollars / time_cost_scale, dollars};
 }
 
+// Of millions of links no single one is worth anything, and as many moves would be.
+constexpr int most_moves = 1000;
+
 void Choices::fill(Links& links, std::optional<Value>& reached) const {
   const std::size_t n = links.size();
-  for (bool moves = true; moves;) {
+  int left = most_moves;
+  for (bool moves = true; moves && left > 0; --left) {
     moves = false;
     Links best = links;
     // The slowest loads of a collective wait for each other: one link more may help no more than none.
@@ -88,7 +92,8 @@ void Choices::fill(Links& links, std::optional<Value>& reached) const {
 Choices::Links Choices::improved(Links links) const {
   auto reached = value(links);
   fill(links, reached);
-  for (bool moves = true; moves;) {
+  int left = most_moves;
+  for (bool moves = true; moves && left > 0; --left) {
     moves = false;
     for (std::size_t i = 0; i < links.size(); ++i) {
       if (links[i] < 1) continue;

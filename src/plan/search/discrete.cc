@@ -21,6 +21,7 @@ constexpr double equal = 1e-9;  // relative: objectives that are so near are a t
 constexpr double whole = 1e-6;  // in links
 constexpr int most_nodes = 20'000;
 constexpr int most_ties = 40;  // nodes that can only make it cheaper
+constexpr int most_looks = 8;  // nodes, after so many of which the choices in one are too many it is so in all
 
 struct Node {
   double bound;
@@ -95,7 +96,8 @@ class BranchAndBound {
                                                   "links, or fewer dimensions of them",
                                                   most_nodes));
       round(node);
-      if (!look_through(node)) branch(node);
+      const bool looks = too_many_ < most_looks;
+      if (!looks || !look_through(node)) branch(node);
     }
     if (!best_)
       throw Error(ErrorKind::usage,
@@ -169,12 +171,14 @@ class BranchAndBound {
 
   // Through all choices in it that may be better; false where they are too many.
   bool look_through(const Node& node) {
-    return choices_ && best_ &&
-           choices_->each(node.design.certificate, node.least, node.most, least_ * (1 + equal),
-                          [this](const auto& links, const auto& value) {
-                            keep(links, value);
-                            return least_ * (1 + equal);
-                          });
+    if (!choices_ || !best_) return false;
+    const bool all = choices_->each(node.design.certificate, node.least, node.most, least_ * (1 + equal),
+                                    [this](const auto& links, const auto& value) {
+                                      keep(links, value);
+                                      return least_ * (1 + equal);
+                                    });
+    if (!all) ++too_many_;
+    return all;
   }
 
   bool is_better(double objective, double dollars) const {
@@ -242,6 +246,7 @@ class BranchAndBound {
   std::optional<Design> best_;
   std::optional<plan::Choices::Links> best_links_;  // what it is, where nothing but its worth is known of it
   double least_ = INFINITY;                         // objective so far: that of the best, or less by `equal`
+  int too_many_ = 0;                                // nodes of more choices than are looked through
   double left_ = INFINITY;                          // least bound of the nodes that nobody looked into
 };
 

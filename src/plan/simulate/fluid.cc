@@ -37,11 +37,12 @@ FluidNetwork::FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector
       shared_(routes_.size()),
       room_(links_.size()),
       demand_(links_.size()),
+      users_(links_.size()),
       on_link_(links_.size()),
       flows_(links_.size()),
       link_reached_(links_.size()),
       channel_reached_(routes_.size()),
-      turn_(senders_.empty() ? 0 : *std::ranges::max_element(senders_) + 1) {
+      queues_(senders_.empty() ? 0 : *std::ranges::max_element(senders_) + 1) {
   for (std::uint32_t link = 0; link < links_.size(); ++link) {
     capacity_[link] = links_[link].bytes_per_ns;
     if (links_[link].burst_bytes <= 0) continue;
@@ -58,6 +59,7 @@ void FluidNetwork::start(std::uint32_t channel, double bytes) {
   if (bytes <= 0) end_at(channel, now_);
   place_[channel] = active_.size();
   active_.push_back(channel);
+  if (!senders_.empty()) queues_[senders_[channel]].push_back(channel);
   for (const Crossing& crossing : routes_[channel]) {
     carried_[crossing.link] += bytes * crossing.times;
     flows_[crossing.link].push_back({channel, crossing.times});
@@ -82,6 +84,7 @@ void FluidNetwork::leave(std::span<const std::uint32_t> channels) {
     place_[active_.back()] = place_[channel];
     active_[place_[channel]] = active_.back();
     active_.pop_back();
+    if (!senders_.empty()) std::erase(queues_[senders_[channel]], channel);
     for (const Crossing& crossing : routes_[channel]) left_links_.push_back(crossing.link);
   }
   std::ranges::sort(left_links_);
@@ -160,7 +163,10 @@ void FluidNetwork::set_rate(std::uint32_t channel, double rate) {
   left_[channel] = std::max(0.0, left_[channel] - rate_[channel] * (now_ - since_[channel]));
   since_[channel] = now_;
   rate_[channel] = rate;
-  end_at(channel, left_[channel] > 0 ? now_ + left_[channel] / rate : now_);
+  if (left_[channel] > 0 && rate <= 0)
+    ++version_[channel];  // it has no end yet
+  else
+    end_at(channel, left_[channel] > 0 ? now_ + left_[channel] / rate : now_);
 }
 
 // Those whose rate may be another one now: whoever shares a link with what has come, gone or changed, with them, and so
@@ -186,8 +192,11 @@ bool FluidNetwork::share_nearby() {
   constexpr int most_tries = 6;
   ++reach_;
   reached_.clear();
-  for (const auto link : changed_)
+  // Once for each link, however many of its flows have come or gone.
+  for (const auto link : changed_) {
+    if (std::exchange(link_reached_[link], reach_) == reach_) continue;
     for (const Flow& flow : flows_[link]) take(flow.channel);
+  }
   for (int i = 0; i < most_tries; ++i) {
     if (2 * reached_.size() > active_.size()) return false;
     looked_.clear();
@@ -242,39 +251,72 @@ bool FluidNetwork::take(std::uint32_t channel) {
 
 void FluidNetwork::share() {
   if (changed_.empty()) return;
-  if (senders_.empty() && share_nearby()) {
+  if (!senders_.empty()) {
     changed_.clear();
+    share_in_turn();
+    for (const auto channel : active_) set_rate(channel, shared_[channel]);
   } else {
-    reach();
-    make_room(reached_);
-    if (senders_.empty())
+    if (share_nearby()) {
+      changed_.clear();
+    } else {
+      reach();
+      for (const auto channel : reached_)
+        for (const Crossing& crossing : routes_[channel]) room_[crossing.link] = capacity_[crossing.link];
       share_among(reached_);
-    else
-      share_in_turn();
+    }
+    for (const auto channel : reached_) set_rate(channel, shared_[channel]);
   }
-  for (const auto channel : reached_) set_rate(channel, shared_[channel]);
   if (buckets_.empty()) return;
   std::fill(flow_.begin(), flow_.end(), 0);
   for (const auto channel : active_)
     for (const Crossing& crossing : routes_[channel]) flow_[crossing.link] += rate_[channel] * crossing.times;
 }
 
-// Each sender's messages in the order in which they began. It has others only where these share no link with them.
+// The first messages of all senders, then the second ones, … Where the first of a sender fills its line, which it
+// mostly does, nothing is left to be looked for.
 void FluidNetwork::share_in_turn() {
-  std::ranges::sort(reached_, {}, [this](std::uint32_t channel) { return begun_[channel]; });
-  for (const auto channel : reached_) turn_[senders_[channel]] = 0;
-  for (auto& channels : turns_) channels.clear();
-  for (const auto channel : reached_) {
-    const std::size_t turn = turn_[senders_[channel]]++;
-    if (turns_.size() <= turn) turns_.emplace_back();
-    turns_[turn].push_back(channel);
+  room_ = capacity_;
+  const auto is_blocked = [this](std::uint32_t channel) {
+    return std::ranges::any_of(routes_[channel], [this](const Crossing& crossing) {
+      return room_[crossing.link] <= tiny * capacity_[crossing.link];
+    });
+  };
+  bool more = true;
+  for (std::size_t turn = 0; more; ++turn) {
+    more = false;
+    turn_.clear();
+    for (const auto& queue : queues_) {
+      if (queue.size() <= turn) continue;
+      more = true;
+      if (is_blocked(queue[turn]))
+        shared_[queue[turn]] = 0;
+      else
+        turn_.push_back(queue[turn]);
+    }
+    serve_alone(turn_);
+    share_among(turn_);
   }
-  for (const auto& channels : turns_) share_among(channels);
 }
 
-void FluidNetwork::make_room(const std::vector<std::uint32_t>& channels) {
+// Those that share no link with others of these get what their slowest link has, and are taken out.
+void FluidNetwork::serve_alone(std::vector<std::uint32_t>& channels) {
   for (const auto channel : channels)
-    for (const Crossing& crossing : routes_[channel]) room_[crossing.link] = capacity_[crossing.link];
+    for (const Crossing& crossing : routes_[channel]) ++users_[crossing.link];
+  const auto is_alone = [this](std::uint32_t channel) {
+    return std::ranges::all_of(routes_[channel], [this](const Crossing& each) { return users_[each.link] == 1; });
+  };
+  const auto shares = std::ranges::partition(channels, is_alone);
+  for (const auto channel : channels)
+    for (const Crossing& crossing : routes_[channel]) users_[crossing.link] = 0;
+  for (const auto channel : std::ranges::subrange(channels.begin(), shares.begin())) {
+    shared_crossings_ += routes_[channel].size();
+    double rate = std::numeric_limits<double>::infinity();
+    for (const Crossing& crossing : routes_[channel]) rate = std::min(rate, room_[crossing.link] / crossing.times);
+    for (const Crossing& crossing : routes_[channel])
+      room_[crossing.link] = std::max(0.0, room_[crossing.link] - rate * crossing.times);
+    shared_[channel] = rate;
+  }
+  channels.erase(channels.begin(), shares.begin());
 }
 
 // Water filling of the room that is left: the link with least of it for the weights of its flows decides their rates;

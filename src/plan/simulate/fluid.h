@@ -79,6 +79,7 @@ class FluidNetwork {
   void share();
   bool share_nearby();
   void share_in_turn();
+  void serve_alone(std::vector<std::uint32_t>& channels);
   double room_beside(std::uint32_t link) const;
   bool take(std::uint32_t channel);
   bool take_unfair(std::uint32_t link);
@@ -88,7 +89,6 @@ class FluidNetwork {
   void drop_end();
   void leave(std::span<const std::uint32_t> channels);
   void reach();
-  void make_room(const std::vector<std::uint32_t>& channels);
   void share_among(const std::vector<std::uint32_t>& channels);
   void fill(double ns);
 
@@ -118,6 +118,7 @@ class FluidNetwork {
   std::vector<std::uint32_t> looked_;
   std::vector<double> room_;
   std::vector<double> demand_;
+  std::vector<std::uint32_t> users_;  // by link: of those that are served, how many
   std::vector<std::uint32_t> used_;
   std::vector<Level> open_;                          // of them, those that still decide: a heap
   std::vector<std::uint32_t> settling_;              // channels that a level decides
@@ -129,8 +130,8 @@ class FluidNetwork {
   std::vector<std::uint32_t> link_reached_;          // the last time that reach() came to it
   std::vector<std::uint32_t> channel_reached_;
   std::uint32_t reach_ = 0;
-  std::vector<std::vector<std::uint32_t>> turns_;  // the first messages of all senders, the second ones, …
-  std::vector<std::size_t> turn_;                  // by sender: how many of its messages have one
+  std::vector<std::vector<std::uint32_t>> queues_;  // by sender: its messages in the order in which they began
+  std::vector<std::uint32_t> turn_;                 // the first of each that are not blocked, or the second, …
 };
 
 }  // namespace ranvier::plan

@@ -29,7 +29,7 @@ class Folder {
     if (!proven && !may_be_alike()) return std::nullopt;
     if (!is_invariant()) return std::nullopt;
     for (Rank kind = 0; kind < group_.kinds(); ++kind) {
-      firsts_.emplace_back(job_, group_, group_.rank_of(kind, 0));
+      firsts_.push_back(doing_of(group_.rank_of(kind, 0)));
       // All have about as many.
       const std::size_t messages = firsts_.front().program.sends.size() * static_cast<std::size_t>(group_.kinds());
       is_too_much_ = !proven && group_.kinds() > 1 && messages > job_.most_folded;
@@ -53,10 +53,19 @@ class Folder {
   bool may_be_alike() {
     const Rank last = group_.rank_of(0, group_.shifts() - 1);
     if (last == 0) return true;
-    if (outline_of(job_, last) == outline_of(job_, 0) && Doing(job_, group_, last).is_like(Doing(job_, group_, 0)))
-      return true;
+    if (outline_of(job_, group_, last) == outline_of(job_, group_, 0)) {
+      made_.emplace(last, Doing(job_, group_, last));
+      made_.emplace(0, Doing(job_, group_, 0));
+      if (made_.at(last).is_like(made_.at(0))) return true;
+    }
     unlike_ = {0, last};
     return false;
+  }
+
+  // Made once.
+  Doing doing_of(Rank rank) {
+    auto made = made_.extract(rank);
+    return made ? std::move(made.mapped()) : Doing(job_, group_, rank);
   }
 
   bool are_alike() {
@@ -68,7 +77,7 @@ class Folder {
       for (const auto& [by, peer] : peers) routes.emplace(by, route(first_rank, peer));
       for (const Rank shift : sample(kind)) {
         const Rank rank = group_.rank_of(kind, shift);
-        const Doing other(job_, group_, rank);
+        const Doing other = doing_of(rank);
         if (!other.is_like(first)) {
           unlike_ = {first_rank, rank};
           return false;
@@ -248,6 +257,7 @@ class Folder {
   bool joins_switches_ = false;
   bool is_too_much_ = false;
   std::vector<Rank> unlike_;
+  std::map<Rank, Doing> made_;  // and not asked for yet
 };
 
 // The shifts along one grid that leave all as it is, and what they make of the world.

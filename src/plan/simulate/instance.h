@@ -92,6 +92,8 @@ Instance whole(const Job&);
 std::optional<Instance> folded(const Job&);
 // Of topology_of, if it is one that has all of its cables.
 std::optional<NetworkShape> shape_of(const Topology&);
+// Of topology::star, where its links are all there and all alike: one of them.
+std::optional<LinkSpeed> links_of_star(const Topology&);
 // The dimensions of "torus:4x8" and "RI(8)_SW(4)", the last one counted fastest; none for other topologies.
 std::vector<Rank> grid_dims(const Topology&);
 

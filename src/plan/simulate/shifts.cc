@@ -114,11 +114,16 @@ std::vector<std::vector<Rank>> grids_of(const Job& job) {
   return grids;
 }
 
-std::uint64_t outline_of(const Job& job, Rank rank) {
+std::uint64_t outline_of(const Job& job, const Group& group, Rank rank) {
+  const bool has_elements = job.count >= (counts_the_whole(job.schedule.collective) ? job.schedule.chunks : 1);
   std::uint64_t hash = 14695981039346656037u;  // FNV-1a
+  const auto add = [&hash](std::uint64_t number) { hash = (hash ^ number) * 1099511628211u; };
   for (const Step& step : job.schedule.program(rank)) {
-    hash = (hash ^ static_cast<std::uint64_t>(step.action)) * 1099511628211u;
-    hash = (hash ^ step.chunks) * 1099511628211u;
+    add(static_cast<std::uint64_t>(step.action));
+    add(step.chunks);
+    if (!has_elements || step.peer < 0) continue;
+    const bool sends = step.action == Action::send;
+    add(static_cast<std::uint64_t>(sends ? group.difference(rank, step.peer) : group.difference(step.peer, rank)));
   }
   return hash;
 }
@@ -127,35 +132,42 @@ std::optional<Shifts> shifts_of(const Job& job, const Sights& sights, const std:
                                 const std::vector<Rank>& ranks, bool& is_too_much) {
   const Group all({dims, std::vector<Rank>(dims.size(), 1)});
   const Rank world = job.schedule.world;
-  struct Known {
-    Rank rank;
+  struct Seen {
     Doing doing;
     Sights::Sight sight;
-    std::uint64_t outline;
   };
-  const auto known_of = [&](Rank rank) {
+  struct Known {
+    Rank rank;
+    std::uint64_t outline;
+    std::optional<Seen> seen = {};  // made where outlines do not tell
+  };
+  const auto seen_from = [&](Rank rank) {
     Doing doing(job, all, rank);
     auto sight = sights.of(rank, doing, all);
-    return Known{rank, std::move(doing), std::move(sight), outline_of(job, rank)};
+    return Seen{std::move(doing), std::move(sight)};
   };
-  std::vector<Known> known{known_of(ranks.front())};
-  const std::size_t messages = std::max<std::size_t>(1, known.front().doing.program.sends.size());
+  const std::size_t messages = std::max<std::size_t>(1, messages_of_rank(job, ranks.front()));
   const Rank most = std::min({most_kinds, world / 2, static_cast<Rank>(job.most_folded / messages)});
   is_too_much |= most < std::min(most_kinds, world / 2);
   if (most < 2) return std::nullopt;
-  for (const Rank rank : std::span(ranks).subspan(1)) known.push_back(known_of(rank));
+  std::vector<Known> known;
+  for (const Rank rank : ranks) known.push_back({rank, outline_of(job, all, rank)});
   Shifts shifts{dims, {}};
   Rank kinds = 1;
   for (Rank stride = world; const Rank size : dims) {
     stride /= size;
     const auto leaves_all_alike = [&](Rank step) {
-      return std::ranges::all_of(known, [&](const Known& each) {
+      const auto moved = [&](const Known& each) {
         const Rank place = each.rank / stride % size;
-        const Rank rank = each.rank + ((place + step) % size - place) * stride;
-        if (outline_of(job, rank) != each.outline) return false;
-        const Known other = known_of(rank);
-        return other.sight == each.sight && other.doing.is_like(each.doing);
-      });
+        return each.rank + ((place + step) % size - place) * stride;
+      };
+      return std::ranges::all_of(
+                 known, [&](const Known& each) { return outline_of(job, all, moved(each)) == each.outline; }) &&
+             std::ranges::all_of(known, [&](Known& each) {
+               if (!each.seen) each.seen = seen_from(each.rank);
+               const Seen other = seen_from(moved(each));
+               return other.sight == each.seen->sight && other.doing.is_like(each.seen->doing);
+             });
     };
     Rank step = std::min(least, size);
     while (step < size && (size % step != 0 || !leaves_all_alike(step)))

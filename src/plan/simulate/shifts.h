@@ -89,8 +89,9 @@ inline LinkKind kind_of(const Group& group, const Topology& topology, LinkNumber
           from_rank && to_rank ? group.difference(link.from, link.to) : link.dimension};
 }
 
-// What its steps do with how many chunks each: of ranks that are alike the same, and told sooner than their programs.
-std::uint64_t outline_of(const Job&, Rank);
+// What its steps do with how many chunks each, and by whom it shifts to where all chunks have elements: of ranks that
+// are alike the same, and told sooner than their programs.
+std::uint64_t outline_of(const Job&, const Group&, Rank);
 
 // What a rank does, by whom it shifts to.
 struct Doing {

@@ -42,15 +42,24 @@ SimulatedRun in_a_row(const Instance& instance, const SimulateOptions& options) 
   return result;
 }
 
-// Of all ranks; no more than `most` of them are counted. A few ranks all over the world say where that is plain.
+// Of so many ranks, scattered over the world by multiples of the golden ratio (D. Knuth: The Art of Computer
+// Programming, volume 3 (1998), section 6.4), which are those of no tree's level.
+std::size_t sampled_messages(const Job& job, std::uint32_t some) {
+  constexpr std::uint32_t golden = 2654435769u;  // of 2^32
+  const auto world = static_cast<std::uint64_t>(job.schedule.world);
+  double sampled = 0;
+  for (std::uint32_t i = 0; i < some; ++i)
+    sampled += static_cast<double>(messages_of_rank(job, static_cast<Rank>(std::uint64_t{i * golden} * world >> 32)));
+  return static_cast<std::size_t>(std::min(sampled / some * static_cast<double>(world), 1e18));
+}
+
+// Of all ranks; no more than `most` of them are counted. Of large worlds, whose programs take long to make, some ranks
+// tell.
 std::size_t messages_of(const Job& job, std::size_t most) {
-  constexpr Rank some = 8;
+  constexpr std::uint32_t few = 8, some = 512;
   const Rank world = job.schedule.world;
-  if (world > 1024) {
-    double sampled = 0;
-    for (Rank i = 0; i < some; ++i) sampled += static_cast<double>(messages_of_rank(job, (world / some + 37) * i + 1));
-    if (sampled / some * world > 4.0 * static_cast<double>(most)) return most + 1;
-  }
+  if (world > 1024 && sampled_messages(job, few) > 4 * most) return most + 1;
+  if (world > static_cast<Rank>(8 * some)) return std::min(sampled_messages(job, some), most + 1);
   std::size_t messages = 0;
   for (Rank rank = 0; rank < world && messages <= most; ++rank) messages += messages_of_rank(job, rank);
   return std::min(messages, most + 1);
@@ -112,6 +121,12 @@ std::size_t slices_of_few(const Job& job) {
                                               : longest / (job.options.most_messages / messages) + job.element_bytes;
 }
 
+// Of all that is there.
+std::size_t longest_copy(const Job& job) {
+  const std::size_t parts = counts_the_whole(job.schedule.collective) ? 1 : job.schedule.chunks;
+  return job.count * job.element_bytes * parts;
+}
+
 // What would be simulated instead.
 std::string remedy(const Job& job) {
   if (!job.options.fold) return "folding";
@@ -119,15 +134,21 @@ std::string remedy(const Job& job) {
   if (job.options.crash) return "no crash";
   if (std::ranges::any_of(job.options.slowdown, [](double slower) { return slower != 1; })) return "no slow rank";
   if (const std::size_t slice = slices_of_few(job); slice > 0) return fmt::format("slices of {} bytes", slice);
+  const auto serves = [&](const AlgorithmSpec& spec) {
+    return std::ranges::count(spec.algorithm().collectives, job.schedule.collective) > 0;
+  };
+  // A ring is long, and folds on every star that is whole.
+  if (links_of_star(job.topology) && !is_divided(job.options) && serves(parse_algorithm("ring")))
+    return "algorithm ring";
   std::vector<std::string> algorithms;
   if (const auto dims = grid_dims(job.topology); dims.size() > 1)
     for (const auto* name : {"torus", "multi_dimensional"})
       algorithms.push_back(fmt::format("{}:{}", name, fmt::join(dims, "x")));
-  for (const auto* name : {"ring", "recursive_doubling"}) algorithms.emplace_back(name);
+  for (const auto* name : {"recursive_doubling", "ring"}) algorithms.emplace_back(name);  // the sooner looked at first
   for (const auto& name : algorithms) {
     if (is_divided(job.options)) break;
     const AlgorithmSpec spec = parse_algorithm(name);
-    if (std::ranges::count(spec.algorithm().collectives, job.schedule.collective) == 0) continue;
+    if (!serves(spec)) continue;
     const Schedule other =
         spec.algorithm().build({.collective = job.schedule.collective, .world = job.schedule.world, .dims = spec.dims});
     // A short vector, whose chunks are all alike, which others nearly are.
@@ -191,6 +212,14 @@ bool is_one_by_itself(const SimulateOptions& options) {
 SimulatedRun simulate(const Job& job) {
   check(job);
   const SimulateOptions& options = job.options;
+  if (job.schedule.world == 1 && longest_copy(job) > options.slice_bytes) {
+    // Which sends nothing, and is slices of copies without number.
+    SimulateOptions in_one = options;
+    in_one.slice_bytes = longest_copy(job);
+    SimulatedRun alone = simulate({job.schedule, job.topology, job.count, job.element_bytes, in_one});
+    alone.slice_bytes = options.slice_bytes;
+    return alone;
+  }
   const std::size_t chunk_bytes = even_chunk_bytes(job);
   const bool streams = !job.as_long && is_one_by_itself(options) && chunk_bytes / long_chunk >= options.slice_bytes;
   const auto by_fewer_slices = [&] {

@@ -19,7 +19,8 @@ constexpr double messages_of_largest = 1e6;
 constexpr double rounding = 1e-5;  // of the longest time: what is no further from a line, or a parabola, is on it
 constexpr double nearly = 5e-2;    // how much of its time a world may be from a line where it ends
 
-// As topology::star lays it, with links that are all alike: one of them.
+}  // namespace
+
 std::optional<LinkSpeed> links_of_star(const Topology& topology) {
   if (topology.switches != 1 || topology.name != "star" || topology.links.empty() ||
       topology.links.size() != 2 * static_cast<std::size_t>(topology.world))
@@ -31,6 +32,8 @@ std::optional<LinkSpeed> links_of_star(const Topology& topology) {
   });
   return all_alike ? std::optional(first) : std::nullopt;
 }
+
+namespace {
 
 // How its algorithm makes one for another world, if it takes nothing but that; none where it is of groups.
 const Algorithm* builder_of(const Schedule& schedule) {

@@ -96,8 +96,9 @@ constexpr int most_layers = 10'000;
 
 int whole_number(std::string_view key, std::string_view text) {
   const auto number = parse_number<int>(text);
-  if (!number || *number < 1 || *number > 1 << 24)
-    refuse(fmt::format("{}={} of a workload is no whole number from 1", key, text));
+  constexpr int most = 1 << 24;
+  if (!number || *number < 1 || *number > most)
+    refuse(fmt::format("{}={} of a workload is no whole number from 1 to {}", key, text, most));
   if (key == "layers" && *number > most_layers)
     refuse(fmt::format("{}={} of a workload is more than {}; name fewer", key, text, most_layers));
   return *number;
