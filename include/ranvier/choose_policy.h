@@ -19,19 +19,20 @@
 namespace ranvier {
 
 struct PolicySituation {
-  std::vector<double> speeds = {};                           // by rank: samples a second, by the median step
-  double late_share = 0;                                     // so many of a rank's steps …
-  double late_factor = 1;                                    // … take so many times as long
-  double late_of = std::numeric_limits<double>::infinity();  // which so many steps of all ranks have said
-  std::vector<int> nodes = {};                               // by rank
-  double samples = 1;                                        // of a step of everybody's
-  double inside_seconds = 0;   // what averaging all parameters takes: in every node at once, …
-  double between_seconds = 0;  // … and among everybody
-  double hidden_seconds = 0;   // of that, what a step of bsp does while it still computes
-  double push_seconds = 0;     // until a worker that pushes alone has new parameters from the servers
-  double served_seconds = 0;   // how long a push keeps them busy: another one waits
-  bool takes_servers = true;   // plain SGD without a codec: what parameter servers can do
-  bool takes_shares = true;    // samples may be given out by speed
+  std::vector<double> speeds = {};  // by rank: samples a second, by the median step
+  double late_share = 0;            // so many of a rank's steps …
+  double late_factor = 1;           // … take so many times as long, …
+  // … which so many steps of all ranks have said.
+  double late_of = std::numeric_limits<double>::infinity();
+  std::vector<int> nodes = {};  // by rank
+  double samples = 1;           // of a step of everybody's
+  double inside_seconds = 0;    // what averaging all parameters takes: in every node at once, …
+  double between_seconds = 0;   // … and among everybody
+  double hidden_seconds = 0;    // of that, what a step of bsp does while it still computes
+  double push_seconds = 0;      // until a worker that pushes alone has new parameters from the servers
+  double served_seconds = 0;    // how long a push keeps them busy: another one waits
+  bool takes_servers = true;    // plain SGD without a codec: what parameter servers can do
+  bool takes_shares = true;     // samples may be given out by speed
   // What is not measured yet counts as the least that it can be, and nothing is chosen that hangs on it.
   struct Measured {
     bool inside = true;
