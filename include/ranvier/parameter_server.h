@@ -77,6 +77,8 @@ class ParameterServer {
                     std::span<float> parameters);
   // This worker takes no more steps; every rank calls, once all have stopped.
   void leave();
+  // This rank cannot go on, and tells why to all, who would wait for what it pushes and answers.
+  void abort(const std::string& why);
   // Of the codec: pushes and answers of this rank that went plain, since something was not finite; bytes kept from step
   // to step; and what is held back of gradients, a float for each parameter, for checkpoints. Empty where nothing is.
   std::uint64_t plain_messages() const;

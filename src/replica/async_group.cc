@@ -16,6 +16,18 @@ namespace {
 
 Communicator* comm_of(const replica::Team* team) { return team != nullptr ? &team->comm() : nullptr; }
 
+// What fails among the members of a group, the others learn of by the servers alone: that their pushes end, and not
+// why.
+template <class Body>
+void among_members(ParameterServer& server, const Body& body) {
+  try {
+    body();
+  } catch (const std::exception& why) {
+    server.abort(why.what());
+    throw;
+  }
+}
+
 }  // namespace
 
 std::vector<int> AsyncGroup::colors(const std::vector<int>& groups) {
@@ -55,7 +67,7 @@ AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {
     start = {static_cast<std::int64_t>(given.first), static_cast<std::int64_t>(given.count),
              static_cast<std::int64_t>(given.done)};
   }
-  if (comm_ != nullptr) comm_->broadcast(start, 0);
+  if (comm_ != nullptr) among_members(server_, [&] { comm_->broadcast(start, 0); });
   group_count_ = static_cast<std::uint64_t>(start[1]);
   const auto parts = share_alike(group_count_, of_members_);
   part_ = {.goes_on = group_count_ > 0,
@@ -80,7 +92,7 @@ void AsyncGroup::exchange(std::span<float> gradient, double rate, std::span<floa
 
 AsyncGroup::Brought AsyncGroup::bring(double samples, double rate) {
   std::array<double, 2> sums{samples, samples * rate};
-  if (comm_ != nullptr) comm_->all_reduce(sums, {.timeout = replica::longest_wait});
+  if (comm_ != nullptr) among_members(server_, [&] { comm_->all_reduce(sums, {.timeout = replica::longest_wait}); });
   return {.samples = sums[0], .rate = sums[0] > 0 ? sums[1] / sums[0] : 0};
 }
 
@@ -121,14 +133,14 @@ void AsyncGroup::average(std::span<float> gradient, double samples, double of_gr
   if (weight != 1)
     for (float& each : gradient) each *= static_cast<float>(weight);
   pay(gradient);  // of gradients that were weighted like that
-  average_->start({.values = gradient, .tensors = server_.options().tensors})->wait();
+  among_members(server_, [&] { average_->start({.values = gradient, .tensors = server_.options().tensors})->wait(); });
 }
 
 void AsyncGroup::push(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters) {
   if (comm_ == nullptr) return server_.exchange(gradient, push, parameters);
   if (server_.options().compress != "none") return push_in_codes(gradient, push, parameters);
   if (leads()) server_.exchange(gradient, push, parameters);
-  comm_->broadcast(parameters, 0);
+  among_members(server_, [&] { comm_->broadcast(parameters, 0); });
 }
 
 // All of a group hold the same, so what its first rank is told changes everybody's.
@@ -139,9 +151,11 @@ void AsyncGroup::push_in_codes(std::span<const float> gradient, const ParameterS
     told_.assign(told.begin(), told.end());
   }
   std::array<std::int64_t, 1> length{static_cast<std::int64_t>(told_.size())};
-  comm_->broadcast(length, 0);
-  told_.resize(static_cast<std::size_t>(length[0]));
-  comm_->broadcast(TypedSpan(told_.data(), told_.size(), DType::u8), 0);
+  among_members(server_, [&] {
+    comm_->broadcast(length, 0);
+    told_.resize(static_cast<std::size_t>(length[0]));
+    comm_->broadcast(TypedSpan(told_.data(), told_.size(), DType::u8), 0);
+  });
   if (!leads()) server_.follow(told_, parameters);
 }
 

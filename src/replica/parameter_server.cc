@@ -59,7 +59,11 @@ class ParameterServer::Impl {
     }
   }
   ~Impl() {
-    if (!threads_.empty() && !left_) comm_.abort("its training ended before its parameter servers");
+    if (!threads_.empty() && !left_) abort("its training ended before its parameter servers");
+  }
+  void abort(const std::string& why) {
+    left_ = true;
+    comm_.abort(why);
   }
 
   Start begin(std::uint64_t stop_at, std::uint64_t most) {
@@ -403,6 +407,7 @@ ParameterServer::ParameterServer(Communicator& comm, const ServerRule& rule, std
                                  std::uint64_t before, const ParameterServerOptions& options)
     : impl_(std::make_unique<Impl>(comm, rule, parameters, before, options)) {}
 ParameterServer::~ParameterServer() = default;
+void ParameterServer::abort(const std::string& why) { impl_->abort(why); }
 ParameterServer::Start ParameterServer::begin(std::uint64_t stop_at, std::uint64_t most) {
   return impl_->begin(stop_at, most);
 }
