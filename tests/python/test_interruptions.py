@@ -95,6 +95,7 @@ def interrupted(rank, world):
         time.sleep(1)
         dist.all_reduce(tensor)
         return tensor.tolist()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started in the background by a shell ignores it
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     try:
         dist.all_reduce(tensor)
