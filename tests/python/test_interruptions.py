@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -123,11 +124,8 @@ def threads_of_groups(rank, world):
             if not torch.equal(total, torch.full_like(total, float(sum(range(world)) + world * turn))):
                 wrong.append((number, turn))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(groups))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(groups)) as threads:
+        list(threads.map(work, range(len(groups))))
     assert not wrong
 
 
@@ -148,16 +146,14 @@ def threads_of_messages(rank, world):
             if not torch.equal(got, torch.full_like(got, float(100 * (1 - rank) + turn))):
                 wrong.append((tag, turn))
 
-    threads = [threading.Thread(target=work, args=(tag,)) for tag in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for turn in range(50):  # and collectives meanwhile
-        total = torch.full((2000,), float(turn))
-        dist.all_reduce(total)
-        if total[0].item() != 2 * turn:
-            wrong.append(("all_reduce", turn))
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        working = threads.map(work, range(1, 5))
+        for turn in range(50):  # and collectives meanwhile
+            total = torch.full((2000,), float(turn))
+            dist.all_reduce(total)
+            if total[0].item() != 2 * turn:
+                wrong.append(("all_reduce", turn))
+        list(working)  # raises what they have
     assert not wrong
 
 
@@ -182,11 +178,8 @@ def threads_in_no_order(rank, world):
         except Exception as error:
             said.append(f"{type(error).__name__}: {error}".split("\n")[0])
 
-    threads = [threading.Thread(target=catching, args=(size,)) for size in (7, 3000)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(catching, (7, 3000)))
     return said
 
 
