@@ -130,9 +130,11 @@ TEST(TcpCalls, ASliceIsOneSendOrOneForEachStripe) {
   }
 }
 
+// 64 KiB, or what an earlier sleep has asked the kernel for where that is more than half of it: the end of a message
+// that came before can leave 44,888.
 TEST(TcpCalls, OnASlowLineAReceiverSleepsUntilAGoodPartIsThere) {
   const auto world = tcp_world(2);
-  EXPECT_GE(median_found_after_sleeps(*world[0], *world[1]), 60U << 10);
+  EXPECT_GT(median_found_after_sleeps(*world[0], *world[1]), 32U << 10);
 }
 
 std::vector<std::unique_ptr<Transport>> grpc_world(int sockets) {
