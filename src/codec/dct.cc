@@ -21,20 +21,23 @@ class Dct final : public Transform {
   explicit Dct(std::size_t size) : size_(size) {
     for (std::size_t length = 1; length <= size; ++length) tables_.push_back(cosines_of(length));
   }
-  void forward(std::span<float> values, std::uint32_t) const override { multiply(values, &Cosines::by_place); }
-  void backward(std::span<float> values, std::uint32_t) const override { multiply(values, &Cosines::by_cosine); }
+  void forward(std::span<const float> from, float* to, std::uint32_t) const override {
+    multiply(from, to, &Cosines::by_place);
+  }
+  void backward(std::span<float> values, std::uint32_t) const override {
+    multiply(values, values.data(), &Cosines::by_cosine);
+  }
 
  private:
-  void multiply(std::span<float> values, std::vector<float> Cosines::*which) const {
+  void multiply(std::span<const float> from, float* to, std::vector<float> Cosines::*which) const {
     // Rows are what one input value adds to all outputs.
-    std::array<float, most_values> from;
-    for (std::size_t begin = 0; begin < values.size(); begin += size_) {
-      const std::size_t size = std::min(size_, values.size() - begin);
-      float* const to = values.data() + begin;
-      std::copy_n(to, size, from.data());
+    std::array<float, most_values> block;
+    for (std::size_t begin = 0; begin < from.size(); begin += size_, to += size_) {
+      const std::size_t size = std::min(size_, from.size() - begin);
+      std::copy_n(from.data() + begin, size, block.data());
       std::fill_n(to, size, 0.0F);
       const std::vector<float>& table = tables_[size - 1].*which;
-      for (std::size_t i = 0; i < size; ++i) kernel::add_multiple(table.data() + i * size, from[i], to, size);
+      for (std::size_t i = 0; i < size; ++i) kernel::add_multiple(table.data() + i * size, block[i], to, size);
     }
   }
 

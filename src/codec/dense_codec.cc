@@ -73,6 +73,9 @@ class DenseCodec final : public Pipeline {
       const std::size_t size = std::min(chunk_values, values.size() - begin);
       const float* const part = values.data() + begin;
       float* const residual = feedback ? state.residual.data() + begin : nullptr;
+      const auto chunk_seed = seed_of_chunk(seed, begin);
+      // Of what lies in no cache a transform is the first to look at it: it computes while it waits.
+      const float* const early = feedback ? nullptr : transformed({part, size}, chunk_seed, work);
       // With error feedback, residuals hold the sum of both while the chunk is coded: less to keep in the cache.
       bool has_code = takes_all || kernel::largest_magnitude(part, size) <= largest_codable;
       if (has_code && feedback && !(kernel::add_and_measure(part, residual, size) <= largest_codable)) {
@@ -83,14 +86,7 @@ class DenseCodec final : public Pipeline {
         if (feedback) take_back(values, state.residual, begin, out, whole);
         return 0;
       }
-      const float* const input = feedback ? residual : part;
-      const auto chunk_seed = seed_of_chunk(seed, begin);
-      const float* transformed = input;
-      if (!stages_.transforms.empty()) {
-        std::memcpy(work.data(), input, size * sizeof(float));
-        for (const auto& transform : stages_.transforms) transform->forward({work.data(), size}, chunk_seed);
-        transformed = work.data();
-      }
+      const float* const coefficients = feedback ? transformed({residual, size}, chunk_seed, work) : early;
       // Symbols of one byte go through memory of their own to be packed; wider ones are as they are sent.
       std::byte* const packed = out.data() + symbols_at(values.size()) + packed_bytes(begin);
       std::uint8_t* const symbols = whole != nullptr                   ? whole->data() + begin
@@ -98,7 +94,7 @@ class DenseCodec final : public Pipeline {
                                                                        : few.data();
       std::byte* const side = out.data() + header_bytes_ + stages_.quantizer->side_bytes(begin);
       // Rounding takes bits of its own: not those that chose the transform's signs.
-      stages_.quantizer->quantize({transformed, size}, ~chunk_seed * 0x9E3779B1U, symbols, side);
+      stages_.quantizer->quantize({coefficients, size}, ~chunk_seed * 0x9E3779B1U, symbols, side);
       if (feedback) {
         restore(symbols, side, chunk_seed, {work.data(), size});
         kernel::subtract(residual, work.data(), residual, size);
@@ -157,6 +153,15 @@ class DenseCodec final : public Pipeline {
            kernel::packed_bytes(levels, count % chunk_values);
   }
   std::size_t symbols_at(std::size_t count) const { return header_bytes_ + stages_.quantizer->side_bytes(count); }
+
+  // The values, or `work` where they are transformed.
+  const float* transformed(std::span<const float> values, std::uint32_t chunk_seed, Floats& work) const {
+    for (const auto& transform : stages_.transforms) {
+      transform->forward(values, work.data(), chunk_seed);
+      values = {work.data(), values.size()};
+    }
+    return values.data();
+  }
 
   // The symbols of a chunk: those of `whole`, which a coder gives and takes in its own order, or from `packed`; in
   // `few` where they do not stand there as they are.

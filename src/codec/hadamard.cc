@@ -9,8 +9,8 @@ namespace {
 class Hadamard final : public Transform {
  public:
   explicit Hadamard(std::size_t block) : block_(block) {}
-  void forward(std::span<float> values, std::uint32_t seed) const override {
-    kernel::hadamard(values.data(), values.size(), block_, seed);
+  void forward(std::span<const float> from, float* to, std::uint32_t seed) const override {
+    kernel::hadamard(from.data(), to, from.size(), block_, seed);
   }
   void backward(std::span<float> values, std::uint32_t seed) const override {
     kernel::inverse_hadamard(values.data(), values.size(), block_, seed);

@@ -44,7 +44,8 @@ class Sparsifier {
 class Transform {
  public:
   virtual ~Transform() = default;
-  virtual void forward(std::span<float> values, std::uint32_t seed) const = 0;
+  // `to` may be where `from` is.
+  virtual void forward(std::span<const float> from, float* to, std::uint32_t seed) const = 0;
   // The same bits on every machine.
   virtual void backward(std::span<float> values, std::uint32_t seed) const = 0;
   virtual bool is_random() const { return false; }

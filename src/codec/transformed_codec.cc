@@ -44,8 +44,9 @@ class TransformedCodec final : public Pipeline {
       std::ranges::copy(values, work.begin());
     const auto seed = static_cast<std::uint32_t>(mix(key.seed));
     std::memcpy(out.data(), &seed, seed_bytes);
-    each_chunk(work, seed,
-               [&](std::span<float> chunk, std::uint32_t chunk_seed) { transform_->forward(chunk, chunk_seed); });
+    each_chunk(work, seed, [&](std::span<float> chunk, std::uint32_t chunk_seed) {
+      transform_->forward(chunk, chunk.data(), chunk_seed);
+    });
     const std::size_t bytes =
         coefficients_->encode(work, {}, out.subspan(seed_bytes), {.seed = key.seed ^ 1, .step = key.step});
     // A coefficient may be sqrt(n) times its values, and so beyond what has a code where they are not.

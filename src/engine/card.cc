@@ -11,7 +11,7 @@
 namespace ranvier::engine {
 namespace {
 
-constexpr std::string_view greeting = "ranvier 15";  // of this format of card, and of messages
+constexpr std::string_view greeting = "ranvier 16";  // of this format of card, and of messages
 // Of a card that is a refusal and no more: any version reads it, and python/ranvier/_declining.py writes it, too.
 constexpr std::string_view refusing = "ranvier refuses";
 

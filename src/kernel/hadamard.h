@@ -9,10 +9,14 @@
 
 namespace ranvier::kernel {
 
-// values <- H D values in blocks of `block` (a power of two, at most 4096), D random signs by (seed, index), H the
+// to <- H D from in blocks of `block` (a power of two, at most 4096), D random signs by (seed, index), H the
 // Hadamard matrix over sqrt(block). What is left at the end is transformed in blocks of the powers of two that add up
-// to it, largest first. `inverse`: D H, its exact inverse but for rounding. The same bits on every instruction set.
-void hadamard(float* values, std::size_t count, std::size_t block, std::uint32_t seed);
+// to it, largest first. `to` may be `from` exactly. `inverse`: D H, its exact inverse but for rounding. The same bits
+// on every instruction set.
+void hadamard(const float* from, float* to, std::size_t count, std::size_t block, std::uint32_t seed);
+inline void hadamard(float* values, std::size_t count, std::size_t block, std::uint32_t seed) {
+  hadamard(values, values, count, block, seed);
+}
 void inverse_hadamard(float* values, std::size_t count, std::size_t block, std::uint32_t seed);
 
 }  // namespace ranvier::kernel

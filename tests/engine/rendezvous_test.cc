@@ -198,7 +198,7 @@ std::string told_by_card(const std::function<std::string(const std::string& own)
 }
 
 TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
-  const std::string version = "10:ranvier 15";
+  const std::string version = "10:ranvier 16";
   const auto of_version = [&](const std::string& other, const std::string& rest) {
     return told_by_card([&](const std::string& mine) {
       EXPECT_TRUE(mine.starts_with(version)) << "name the new version in this test";
@@ -206,12 +206,12 @@ TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
     });
   };
   EXPECT_EQ(of_version("9:ranvier 7", ""),
-            "rank 1 runs another version of ranvier ('ranvier 7', this is 'ranvier 15'); install the same everywhere");
-  EXPECT_THAT(of_version("10:ranvier 16", "0:"), HasSubstr("another version of ranvier ('ranvier 16'"))
+            "rank 1 runs another version of ranvier ('ranvier 7', this is 'ranvier 16'); install the same everywhere");
+  EXPECT_THAT(of_version("10:ranvier 17", "0:"), HasSubstr("another version of ranvier ('ranvier 17'"))
       << "of fewer words";
   EXPECT_THAT(of_version("40:" + std::string(40, 'x'), ""), HasSubstr("('" + std::string(20, 'x') + "', this"));
   for (const char* const garbage :
-       {"", ":", "hello", "9:ranvier", "99999999999999999999:x", "10:ranvier 15", "10:ranvier 155:x"})
+       {"", ":", "hello", "9:ranvier", "99999999999999999999:x", "10:ranvier 16", "10:ranvier 165:x"})
     EXPECT_THAT(told_by_card([&](const std::string&) { return garbage; }),
                 HasSubstr("rank 1 left in the store is not ranvier's"))
         << garbage;

@@ -289,7 +289,7 @@ def trace_with_groups() -> bytes:
 
 
 def calls() -> None:
-    fields = ["ranvier 15", "ranvier bench", "auto", "7", "0", "ring", "none", "", "yes", "no", "none", "the key of the job", ""]
+    fields = ["ranvier 16", "ranvier bench", "auto", "7", "0", "ring", "none", "", "yes", "no", "none", "the key of the job", ""]
     fields += ["3000 ms, suspect after 1000 ms", "host 5 "]
     card = "".join(f"{len(each)}:{each}" for each in [*fields, "127.0.0.1:4711", "", "127.0.0.1:4712"])
     write("calls_fuzz", "card", b"\0" + card.encode())
