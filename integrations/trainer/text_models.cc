@@ -47,9 +47,6 @@ class Lstm final : public TextModel {
 constexpr std::int64_t width = 96;
 constexpr std::int64_t heads = 4;
 constexpr std::size_t blocks = 3;
-// GPT-2 draws its weights so, those of projections back into the sum of all blocks smaller by the root of their number.
-constexpr double deviation = 0.02;
-constexpr double deviation_into_sum = deviation / 2.45;  // sqrt(2 blocks)
 
 // Attention to the characters in front, then two full layers, each around a sum that runs through all blocks.
 class Block {
@@ -57,53 +54,61 @@ class Block {
   at::Tensor forward(const at::Tensor& x) const {
     const auto n = x.size(0);
     const auto length = x.size(1);
-    const auto all = at::linear(norm(x, norm1_), queries_keys_values_).view({n, length, 3, heads, width / heads});
+    const auto all = full(norm(x, norm1_), queries_keys_values_).view({n, length, 3, heads, width / heads});
     const auto part = [&](std::int64_t which) { return all.select(2, which).transpose(1, 2); };
     const auto seen = at::scaled_dot_product_attention(part(0), part(1), part(2), {}, 0, true);
-    const auto y = x.add(at::linear(seen.transpose(1, 2).reshape({n, length, width}), attended_));
-    return y.add(at::linear(at::gelu(at::linear(norm(y, norm2_), widen_)), narrow_));
+    const auto y = x.add(full(seen.transpose(1, 2).reshape({n, length, width}), attended_));
+    return y.add(full(at::gelu(full(norm(y, norm2_), widen_)), narrow_));
   }
   void add_to(std::vector<at::Tensor>& all) const {
     append(all, norm1_);
-    all.insert(all.end(), {queries_keys_values_, attended_});
+    append(all, queries_keys_values_);
+    append(all, attended_);
     append(all, norm2_);
-    all.insert(all.end(), {widen_, narrow_});
+    append(all, widen_);
+    append(all, narrow_);
   }
   static at::Tensor norm(const at::Tensor& x, const Affine& affine) {
     return at::layer_norm(x, width, affine.scale, affine.shift);
   }
 
  private:
+  static at::Tensor full(const at::Tensor& x, const Layer& layer) { return at::linear(x, layer.weight, layer.bias); }
+
   Affine norm1_{width};
-  at::Tensor queries_keys_values_ = normal_weights({3 * width, width}, deviation);
-  at::Tensor attended_ = normal_weights({width, width}, deviation_into_sum);
+  Layer queries_keys_values_{{3 * width, width}};
+  Layer attended_{{width, width}};
   Affine norm2_{width};
-  at::Tensor widen_ = normal_weights({4 * width, width}, deviation);
-  at::Tensor narrow_ = normal_weights({width, 4 * width}, deviation_into_sum);
+  Layer widen_{{4 * width, width}};
+  Layer narrow_{{width, 4 * width}};
 };
 
-// GPT-2's shape (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019), small and without biases
-// or dropout: 3 blocks of width 96, the first weights of characters being the last ones too.
+// GPT-2's blocks (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019), 3 of width 96, without
+// dropout. First weights are drawn as torch's layers draw theirs, and characters are read by other weights than they
+// are written: GPT-2's, all of a deviation of 0.02, take more than the few hundred steps of a small run to grow.
 class Transformer final : public TextModel {
  public:
-  explicit Transformer(std::int64_t characters) : embed_(normal_weights({characters, width}, deviation)) {}
+  explicit Transformer(std::int64_t characters)
+      : embed_(normal_weights({characters, width}, 1)), full_({characters, width}) {}
   at::Tensor forward(const at::Tensor& text) const override {
     auto x = at::embedding(embed_, text).add(places_.narrow(0, 0, text.size(1)));
     for (const auto& block : blocks_) x = block.forward(x);
-    return at::linear(Block::norm(x, norm_), embed_);
+    return at::linear(Block::norm(x, norm_), full_.weight, full_.bias);
   }
   std::vector<at::Tensor> parameters() const override {
     std::vector<at::Tensor> all{embed_, places_};
     for (const auto& block : blocks_) block.add_to(all);
     append(all, norm_);
+    append(all, full_);
     return all;
   }
 
  private:
   at::Tensor embed_;
-  at::Tensor places_ = normal_weights({window, width}, deviation);
+  at::Tensor places_ = normal_weights({window, width}, 0.02);
   std::array<Block, blocks> blocks_{};
   Affine norm_{width};
+  Layer full_;
 };
 
 }  // namespace
