@@ -124,7 +124,7 @@ void register_all() {
     add("encode/" + spec, [spec](benchmark::State& state) { encode(state, spec, false); });
     add("decode/" + spec, [spec](benchmark::State& state) { decode(state, spec); });
   }
-  for (const std::string spec : {"int8", "int4", "hadamard:32+int4", "sign", "topk:0.01"})
+  for (const std::string spec : {"int8", "int4", "hadamard:32+int4", "sign", "eden:1", "topk:0.01"})
     add("encode_with_feedback/" + spec, [spec](benchmark::State& state) { encode(state, spec, true); });
   add("zstd", zstd_of_values);
   add("nth_element", nth_element_of_one_percent);

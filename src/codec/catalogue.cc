@@ -100,11 +100,13 @@ constexpr std::array all{
     Stage{{"sign", quantize, "the sign times the mean magnitude of a block", "block=1024", "biased",
            "Seide et al. 2014; Karimireddy et al. 2019"},
           add_sign},
-    Stage{{"eden", quantize, "Hadamard, normal codebook, unbiased scale (DRIVE at 1 bit)",
-           "value: bits, 1 to 4 (1); block=1024",
-           "unbiased in large blocks whose norm is not that of a few values; else behind a hadamard:1024",
-           "Vargaftik et al. 2021, 2022"},
-          add_eden},
+    Stage{
+        {"eden", quantize, "Hadamard, normal codebook, unbiased scale (DRIVE at 1 bit)",
+         "value: bits, 1 to 4 (1); block=1024",
+         "unbiased in large blocks whose norm is not that of a few values, else behind a hadamard:1024; at 1 bit with "
+         "error feedback nevertheless",
+         "Vargaftik et al. 2021, 2022"},
+        add_eden},
     Stage{{"rans", code, "asymmetric numeral systems", "", "exact", "Duda 2013"}, add_coder},
     Stage{{"huffman", code, "canonical Huffman codes", "", "exact", "Huffman 1952"}, add_coder},
     Stage{{"range", code, "adaptive arithmetic coding", "", "exact", "Moffat et al. 1998"}, add_coder},

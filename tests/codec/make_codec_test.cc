@@ -75,6 +75,9 @@ TEST(MakeCodec, FeedsErrorsBackWhereThereIsBiasUnlessToldOtherwise) {
   EXPECT_EQ(make_codec("int8")->state_parts(), 1U);
   EXPECT_EQ(make_codec("int8:ef=0")->state_parts(), 0U);
   EXPECT_EQ(make_codec("qsgd")->state_parts(), 0U);
+  EXPECT_EQ(make_codec("eden")->state_parts(), 1U) << "of one bit";
+  EXPECT_EQ(make_codec("eden:ef=0")->state_parts(), 0U);
+  EXPECT_EQ(make_codec("eden:2")->state_parts(), 0U);
   EXPECT_EQ(make_codec("qsgd:7,ef=1+rans")->state_parts(), 1U);
   EXPECT_EQ(make_codec("topk:0.1+qsgd")->state_parts(), 1U);
   EXPECT_THAT(refusal("int8:ef=yes"), HasSubstr("ef=0"));

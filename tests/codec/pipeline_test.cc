@@ -262,7 +262,7 @@ TEST(UnbiasedCodecs, HaveTheValueAsTheirExpectation) {
   constexpr int keys = 2000;
   for (const std::string spec :
        {"natural", "qsgd:7", "qsgd:2,norm=l2", "terngrad:clip=0", "int8:rounding=stochastic",
-        "int4:rounding=stochastic", "hadamard:32+int4:rounding=stochastic", "eden", "eden:2", "eden:4"}) {
+        "int4:rounding=stochastic", "hadamard:32+int4:rounding=stochastic", "eden:ef=0", "eden:2", "eden:4"}) {
     const auto codec = make_codec(spec);
     EXPECT_EQ(codec->state_parts(), 0U) << spec;
     const Values values = values_of(spec.starts_with("eden") ? Kind::normal : Kind::skewed, count);

@@ -34,7 +34,7 @@ CLAIMS: dict[str, tuple[float, float] | None] = {
     "hadamard:32+int4": (0.3, 7),
     "powersgd:4": (0.4, 20),
     "eden:1": (0.8, 29),
-    "eden:1,ef=1": (0.8, 29),
+    "eden:1,ef=0": (0.8, 29),
     "qsgd:7+rans": (0.3, 18),
     # Left to itself, a short code goes by all_gather, which takes less time for more bytes.
     "dgc:0.001,warmup=469,clip=1,by=reduce_scatter": (1.8, 600),
