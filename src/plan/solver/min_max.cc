@@ -1,11 +1,16 @@
 // A path-following barrier method: S. Boyd, L. Vandenberghe: Convex Optimization (2004), chapter 11; for its speed
 // Y. Nesterov, A. Nemirovskii: Interior-Point Polynomial Algorithms in Convex Programming (1994).
 //
-// With t_k for the time of term k and z for the value, minimise z subject to x_i t_k >= amount_ki (a rotated second-
-// order cone, whose barrier is -log(x_i t_k - amount_ki)), constant_s + weights_s·t <= z, and the linear constraints.
-// Terms may be many, variables are few: t is eliminated from Newton's equations, where its own block is diagonal but
-// for the cases, which get one auxiliary unknown each. A step takes time linear in the terms and cubic only in
-// variables + cases + equations; some 100 steps give ten digits.
+// With t_k for the time of term k and z for the value, minimise z subject to t_k >= amount_ki / x_i, constant_s +
+// weights_s·t <= z, x > 0, and the linear constraints. Terms may be many, variables are few: the barrier is a function
+// of x alone, whose t and z are the best ones for it (`settled`), and so has as many unknowns as there are bandwidths.
+// A barrier that is minimised over some of its variables stays self-concordant (chapter 5.1.3 there); without that each
+// of thousands of terms could only go so far in a step of Newton's, and would hold x back. amount / x is compatible
+// with -log x (5.1.2), so that one -log x for each variable is enough for all terms over it. A step takes time linear
+// in the terms and cubic only in variables + cases + equations.
+//
+// What belongs to t and z is kept as differences from where the constraints bind, which near the end are 10^12 times
+// smaller than t and z: subtracted from each other these would leave no digit of them.
 //
 // Each limit is an equation with a slack of its own, which is a variable like the others. Equations are kept by moving
 // within their null space only, so that they hold to the last digit however steep the barrier. Near the end a variable,
@@ -22,6 +27,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <optional>
 
 #include "ranvier/error.h"
 
@@ -64,27 +71,32 @@ struct ScaledRows {
   }
 };
 
-// A point, or a direction.
-struct Point {
-  VectorXd x;
-  VectorXd t;
-  double z = 0;
-
-  Point plus(double step, const Point& direction) const {
-    return {x + step * direction.x, t + step * direction.t, z + step * direction.z};
-  }
-  double dot(const Point& other) const { return x.dot(other.x) + t.dot(other.t) + z * other.z; }
-};
-
 // Of a unit of each variable.
 VectorXd prices(const MinMaxProgram& program, const MinMaxSolution& found) {
   return apply(transposed(program.at_most), found.limit_prices) + apply(transposed(program.equal), found.equal_prices);
 }
 
+// Newton's decrements on the way to one centre: whether rounding is all that is left of them. A step below 1/4 leaves
+// less than half of one, but for rounding.
+class Decrements {
+ public:
+  bool stall(double decrement) {
+    if (decrement < least_ / 2) {
+      least_ = decrement;
+      futile_ = 0;
+      return false;
+    }
+    return decrement < 1 && ++futile_ > (least_ < 0.1 ? 1 : 8);
+  }
+
+ private:
+  double least_ = std::numeric_limits<double>::infinity();
+  int futile_ = 0;
+};
+
 class Barrier {
  public:
-  Barrier(const MinMaxProgram& program, const VectorXd& start)
-      : program_(program), weights_transposed_(transposed(program.weights)) {
+  Barrier(const MinMaxProgram& program, const VectorXd& start) : program_(program) {
     const Index variables = start.size();
     const Index equations = program.equal.rows();
     const Index limits = program.limit.size();
@@ -94,30 +106,37 @@ class Barrier {
     equal_.bottomRightCorner(limits, limits).setIdentity();
     equal_to_.resize(equations + limits);
     equal_to_ << program.equal_to, program.limit;
-    at_.x.resize(variables + limits);
-    at_.x << start, program.limit - apply(program.at_most, start);
+    VectorXd x(variables + limits);
+    x << start, program.limit - apply(program.at_most, start);
     // The start keeps the equations as well as a linear program does; the rest is shared out in proportion, so that
     // nothing small becomes negative.
-    if (equal_.rows() > 0)
-      at_.x += at_.x.cwiseProduct(ScaledRows(equal_, at_.x).change(equal_to_ - apply(equal_, at_.x)));
-    at_.t.resize(index(program.terms.size()));
-    for (std::size_t k = 0; k < program.terms.size(); ++k) at_.t(index(k)) = 1.5 * slowest(k, at_.x);
-    const VectorXd cases = program.constant + apply(program.weights, at_.t);
-    at_.z = cases.maxCoeff() + std::max(1.0, cases.cwiseAbs().maxCoeff()) * 0.5;
-    for (const auto& loads : program.terms) complexity_ += 2 * static_cast<double>(loads.size());
+    if (equal_.rows() > 0) x += x.cwiseProduct(ScaledRows(equal_, x).change(equal_to_ - apply(equal_, x)));
+    at_.x = std::move(x);
+    at_.pressure = VectorXd::Ones(program.constant.size());
+    weights_.reserve(program.terms.size());
+    for (Index k = 0; k < program.weights.cols(); ++k) {
+      weights_.emplace_back();
+      for (Index s = 0; s < program.weights.rows(); ++s)
+        if (program.weights(s, k) > 0) weights_.back().push_back({s, program.weights(s, k)});
+    }
+    for (const auto& loads : program.terms) complexity_ += static_cast<double>(loads.size());
     complexity_ += static_cast<double>(program.constant.size() + at_.x.size());
   }
 
   MinMaxSolution solve() {
     MinMaxSolution best;
     best.lower_bound = -std::numeric_limits<double>::infinity();
-    for (double sharpness = complexity_ / std::max(at_.z, 1e-12);; sharpness *= sharpen) {
+    const double start = value(program_, at_.x);
+    for (double sharpness = complexity_ / std::max(start, 1e-12);; sharpness *= sharpen) {
       if (!centre(sharpness)) break;
       restore_equations(sharpness);
       MinMaxSolution found = solution(sharpness);
+      const bool is_better = best.x.size() == 0 || gap(found) < gap(best) / 2;
+      const bool is_enough = gap(best) <= acceptable_gap;
       if (gap(found) < gap(best) || best.x.size() == 0) best = std::move(found);
       // Beyond this rounding is all that moves.
-      if (gap(best) <= wanted_gap || complexity_ / sharpness < 1e-14 * std::abs(at_.z)) break;
+      if (gap(best) <= wanted_gap || (is_enough && !is_better)) break;
+      if (complexity_ / sharpness < 1e-14 * std::abs(best.value)) break;
     }
     if (best.x.size() == 0 || !(gap(best) <= acceptable_gap))
       throw Error(
@@ -133,37 +152,128 @@ class Barrier {
     return std::abs(found.value - found.lower_bound) / std::max(std::abs(found.value), 1e-300);
   }
 
-  double slowest(std::size_t k, const VectorXd& x) const {
-    double time = 0;
-    for (const auto& load : program_.terms[k]) time = std::max(time, load.amount / x(load.variable));
-    return time;
+  // Bandwidths, with the t and z that are the best for them.
+  struct Point {
+    VectorXd x;                     // slacks behind the variables
+    VectorXd pressure;              // by case: the reciprocal of how far it is below z; they add up to the sharpness
+    std::vector<double> ratio;      // by load: amount / x
+    std::vector<double> closeness;  // by load: the reciprocal of t - ratio; of a term they add up to its pressure
+    VectorXd t;                     // by term
+    VectorXd squares;               // by term: the sum of closeness^2
+    VectorXd gradient;
+  };
+
+  double pressure_on(std::size_t k, const VectorXd& by_case) const {
+    double sum = 0;
+    for (const auto& [which, weight] : weights_[k]) sum += weight * by_case(which);
+    return sum;
   }
 
-  bool inside(const Point& point) const {
-    if ((point.x.array() <= 0).any()) return false;
-    for (std::size_t k = 0; k < program_.terms.size(); ++k)
-      for (const auto& load : program_.terms[k])
-        if (point.t(index(k)) <= 0 || point.x(load.variable) * point.t(index(k)) <= load.amount) return false;
-    return (case_slack(point).array() > 0).all();
-  }
-
-  VectorXd case_slack(const Point& point) const {
-    return VectorXd::Constant(program_.constant.size(), point.z) - program_.constant - apply(program_.weights, point.t);
-  }
-
-  Point gradient(const Point& point, double sharpness) const {
-    const VectorXd cases = case_slack(point).cwiseInverse();
-    Point result{.x = -point.x.cwiseInverse(), .t = apply(weights_transposed_, cases), .z = sharpness - cases.sum()};
+  // t for given pressures on the cases: where a term's sum of 1 / (t - ratio) is what its cases press with.
+  void settle_terms(Point& point) const {
+    std::size_t first = 0;
     for (std::size_t k = 0; k < program_.terms.size(); ++k) {
-      const double t = point.t(index(k));
-      for (const auto& load : program_.terms[k]) {
-        const double x = point.x(load.variable);
-        const double slack = x * t - load.amount;
-        result.x(load.variable) -= t / slack;
-        result.t(index(k)) -= x / slack;
+      const std::size_t loads = program_.terms[k].size();
+      const double* const ratio = point.ratio.data() + first;
+      double* const closeness = point.closeness.data() + first;
+      first += loads;
+      const double wanted = pressure_on(k, point.pressure);
+      const double least = *std::max_element(ratio, ratio + loads);
+      // Newton's method on the reciprocal of the sum, which is concave and nearly linear: from below it comes nearer
+      // from this side alone, and soon.
+      double above = 1 / wanted;
+      double squares = 0;
+      for (int i = 0; i < 60; ++i) {
+        double sum = 0;
+        squares = 0;
+        for (std::size_t l = 0; l < loads; ++l) {
+          const double each = 1 / (above + (least - ratio[l]));
+          closeness[l] = each;
+          sum += each;
+          squares += each * each;
+        }
+        if (loads == 1 || sum <= wanted * (1 + 1e-13)) break;
+        above += (sum - wanted) / squares * (sum / wanted);
       }
+      point.t(index(k)) = least + above;
+      point.squares(index(k)) = squares;
     }
+  }
+
+  // How the cases give way to one another: their second derivatives by pressure, each in units of its own pressure, in
+  // which they are 1 and more.
+  MatrixXd case_curvature(const Point& point) const {
+    MatrixXd result = MatrixXd::Zero(point.pressure.size(), point.pressure.size());
+    for (std::size_t k = 0; k < weights_.size(); ++k)
+      for (const auto& [one, weight] : weights_[k])
+        for (const auto& [other, others_weight] : weights_[k])
+          result(one, other) +=
+              weight * point.pressure(one) * (others_weight * point.pressure(other)) / point.squares(index(k));
+    result.diagonal().array() += 1;
     return result;
+  }
+
+  // Shifts of pressure between cases, in the same units, which leave their sum as it is.
+  static MatrixXd shifts(const VectorXd& pressure) {
+    const Eigen::HouseholderQR<MatrixXd> decomposition{MatrixXd(pressure)};
+    return MatrixXd(decomposition.householderQ()).rightCols(pressure.size() - 1);
+  }
+
+  // The t and z that are the best for x. Of one case they follow from the sharpness. Of several the pressures are a
+  // concave problem of their own, of maximum slack: Newton's method, with steps chosen as in `centre`.
+  Point settled(VectorXd x, const VectorXd& likely_pressure, double sharpness) const {
+    Point point{.x = std::move(x),
+                .pressure = likely_pressure * (sharpness / likely_pressure.sum()),
+                .ratio = {},
+                .closeness = {},
+                .t = VectorXd(index(program_.terms.size())),
+                .squares = VectorXd(index(program_.terms.size())),
+                .gradient = {}};
+    for (const auto& loads : program_.terms)
+      for (const auto& load : loads) point.ratio.push_back(load.amount / point.x(load.variable));
+    point.closeness.resize(point.ratio.size());
+    settle_terms(point);
+    if (program_.constant.size() > 1) settle_cases(point);
+    point.gradient = -point.x.cwiseInverse();
+    std::size_t at = 0;
+    for (const auto& loads : program_.terms)
+      for (const auto& load : loads) {
+        point.gradient(load.variable) -= point.closeness[at] * point.ratio[at] / point.x(load.variable);
+        ++at;
+      }
+    return point;
+  }
+
+  void settle_cases(Point& point) const {
+    // Of the slack's logarithms and of what presses on them; a case that is far below z counts by its own slack alone.
+    const auto steepness = [&](const Point& there) {
+      VectorXd result = program_.constant;
+      for (std::size_t k = 0; k < weights_.size(); ++k)
+        for (const auto& [which, weight] : weights_[k]) result(which) += weight * there.t(index(k));
+      result.array() -= result.maxCoeff();  // the sum stays: what all have in common moves nothing
+      return VectorXd(result + there.pressure.cwiseInverse());
+    };
+    Decrements decrements;
+    for (int i = 0; i < most_steps_to_a_centre; ++i) {
+      const VectorXd pressure = point.pressure;
+      const MatrixXd basis = shifts(pressure);
+      const MatrixXd basis_transposed = transposed(basis);
+      const VectorXd slope = apply(basis_transposed, VectorXd(pressure.cwiseProduct(steepness(point))));
+      const MatrixXd curvature = times(times(basis_transposed, case_curvature(point)), basis);
+      const VectorXd change = curvature.llt().solve(slope);
+      const double decrement = std::sqrt(std::max(0.0, change.dot(slope)));
+      if (!(decrement > 1e-9) || decrements.stall(decrement)) return;
+      const VectorXd way = pressure.cwiseProduct(apply(basis, change));
+      const double safe = decrement < 0.25 ? 1 : 1 / (1 + decrement);
+      for (double step = 1;; step = std::max(safe, step / 2)) {
+        point.pressure = pressure + step * way;
+        const bool is_positive = (point.pressure.array() > 0).all();
+        if (is_positive) settle_terms(point);
+        if (step <= safe) break;
+        if (is_positive && steepness(point).dot(way) >= -0.1 * decrement * decrement) break;
+      }
+      if (decrement < 1e-5) return;  // squared by the step
+    }
   }
 
   // What has no part in the equations, as columns, which are of length one in variables divided by `scale`.
@@ -173,130 +283,106 @@ class Barrier {
     return scale.asDiagonal() * MatrixXd(decomposition.householderQ()).rightCols(scale.size() - equal_.rows());
   }
 
+  // Derivatives where t and z follow x.
   struct Curvature {
-    MatrixXd xx, xt;
-    VectorXd tt;  // diagonal
-    // How far each variable moves for one unit of the barrier, terms following.
-    VectorXd scale() const {
-      const VectorXd stiffness = xx.diagonal() - apply(xt.cwiseAbs2(), tt.cwiseInverse());
-      return stiffness.cwiseMax(1e-12 * xx.diagonal()).cwiseSqrt().cwiseInverse();
-    }
+    MatrixXd xx;
+    MatrixXd pressure;  // by x
+    // How far each variable moves for one unit of the barrier.
+    VectorXd scale() const { return xx.diagonal().cwiseSqrt().cwiseInverse(); }
   };
 
   Curvature curvature() const {
-    Curvature of{.xx = at_.x.cwiseInverse().cwiseAbs2().asDiagonal(),
-                 .xt = MatrixXd::Zero(at_.x.size(), at_.t.size()),
-                 .tt = VectorXd::Zero(at_.t.size())};
+    const Index cases = program_.constant.size();
+    Curvature of{.xx = MatrixXd::Zero(at_.x.size(), at_.x.size()), .pressure = MatrixXd::Zero(cases, at_.x.size())};
+    MatrixXd& result = of.xx;
+    result.diagonal() = at_.x.cwiseInverse().cwiseAbs2();
+    MatrixXd by_case = MatrixXd::Zero(at_.x.size(), cases);  // of the cases' times, by x
+    VectorXd pull(0);
+    std::size_t first = 0;
     for (std::size_t k = 0; k < program_.terms.size(); ++k) {
-      const double t = at_.t(index(k));
-      for (const auto& load : program_.terms[k]) {
-        const double x = at_.x(load.variable);
-        const double inverse = 1 / (x * t - load.amount);
-        of.xx(load.variable, load.variable) += t * inverse * t * inverse;
-        of.xt(load.variable, index(k)) += load.amount * inverse * inverse;
-        of.tt(index(k)) += x * inverse * x * inverse;
+      const auto& loads = program_.terms[k];
+      const double* const ratio = at_.ratio.data() + first;
+      const double* const closeness = at_.closeness.data() + first;
+      first += loads.size();
+      const double squares = at_.squares(index(k));
+      const auto closest = static_cast<std::size_t>(std::max_element(closeness, closeness + loads.size()) - closeness);
+      double others = 0;  // of the sum of squares: what subtraction would leave of it has no digits
+      for (std::size_t l = 0; l < loads.size(); ++l)
+        if (l != closest) others += closeness[l] * closeness[l];
+      pull.resize(index(loads.size()));
+      for (std::size_t l = 0; l < loads.size(); ++l) {
+        const double x = at_.x(loads[l].variable);
+        const double slope = closeness[l] * ratio[l] / x;
+        const double rest = l == closest ? others : squares - closeness[l] * closeness[l];
+        result(loads[l].variable, loads[l].variable) += 2 * slope / x + slope * slope * (rest / squares);
+        pull(index(l)) = slope * closeness[l] / squares;
+        for (std::size_t m = 0; m < l; ++m) {
+          const double both = pull(index(l)) * pull(index(m)) * squares;
+          result(loads[l].variable, loads[m].variable) -= both;
+          result(loads[m].variable, loads[l].variable) -= both;
+        }
+        if (cases > 1)
+          for (const auto& [which, weight] : weights_[k]) by_case(loads[l].variable, which) -= weight * pull(index(l));
       }
+    }
+    if (cases > 1) {
+      const MatrixXd basis = shifts(at_.pressure);
+      const MatrixXd tied = times(MatrixXd(by_case * at_.pressure.asDiagonal()), basis);
+      const MatrixXd between = times(times(transposed(basis), case_curvature(at_)), basis);
+      const MatrixXd shift = between.llt().solve(transposed(tied));
+      result += times(tied, shift);
+      of.pressure = at_.pressure.asDiagonal() * times(basis, shift);
     }
     return of;
   }
 
   // Newton's direction.
-  Point direction(const Point& gradient) const {
-    const Index cases = program_.constant.size();
-    const Curvature here = curvature();
-    const auto& [xx, xt, tt] = here;
+  VectorXd direction(const Curvature& here) const {
     const MatrixXd basis = null_space(here.scale());
     const MatrixXd basis_transposed = transposed(basis);
-    const VectorXd tt_inverse = tt.cwiseInverse();
-    const MatrixXd xt_tt = xt * tt_inverse.asDiagonal();
-    const MatrixXd w_tt = program_.weights * tt_inverse.asDiagonal();
-    const MatrixXd tx = transposed(xt);
-
-    // Unknowns: dx in the null space, dz, and one u for each case (its slack's change over slack squared).
-    const Index z_at = basis.cols();
-    const Index u_at = z_at + 1;
-    MatrixXd matrix = MatrixXd::Zero(u_at + cases, u_at + cases);
-    VectorXd right = VectorXd::Zero(u_at + cases);
-    matrix.block(0, 0, z_at, z_at) = times(times(basis_transposed, xx - times(xt_tt, tx)), basis);
-    matrix.block(0, u_at, z_at, cases) = -times(times(basis_transposed, xt_tt), weights_transposed_);
-    right.head(z_at) = apply(basis_transposed, apply(xt_tt, gradient.t) - gradient.x);
-    matrix.block(z_at, u_at, 1, cases).setConstant(-1);
-    right(z_at) = -gradient.z;
-    matrix.block(u_at, 0, cases, z_at) = times(times(w_tt, tx), basis);
-    matrix.block(u_at, z_at, cases, 1).setConstant(1);
-    matrix.block(u_at, u_at, cases, cases) = times(w_tt, weights_transposed_);
-    matrix.block(u_at, u_at, cases, cases).diagonal() += case_slack(at_).cwiseAbs2();
-    right.tail(cases) = -apply(w_tt, gradient.t);
-
-    // Rows and columns differ by many powers of ten near the end; scaled alike they lose fewer digits.
-    VectorXd scale = matrix.cwiseAbs().rowwise().maxCoeff().cwiseMax(1e-300).cwiseSqrt().cwiseInverse();
-    const MatrixXd scaled = scale.asDiagonal() * matrix * scale.asDiagonal();
-    const VectorXd scaled_right = scale.cwiseProduct(right);
-    const Eigen::PartialPivLU<MatrixXd> decomposition(scaled);
-    VectorXd solved = decomposition.solve(scaled_right);
+    const MatrixXd matrix = times(times(basis_transposed, here.xx), basis);
+    const VectorXd right = -apply(basis_transposed, at_.gradient);
+    const Eigen::PartialPivLU<MatrixXd> decomposition(matrix);
+    VectorXd solved = decomposition.solve(right);
     // What is left over, solved for again: without it stiff unknowns are right to all digits and loose ones beside them
     // to none, so that the direction leads nowhere (R. D. Skeel: Iterative refinement implies numerical stability for
     // Gaussian elimination. Mathematics of Computation 35 (1980)).
-    for (int i = 0; i < 2; ++i) solved += decomposition.solve(VectorXd(scaled_right - apply(scaled, solved)));
-    solved.array() *= scale.array();
-
-    Point result{.x = apply(basis, solved.head(z_at)), .t = {}, .z = solved(z_at)};
-    result.t =
-        -tt_inverse.cwiseProduct(gradient.t + apply(tx, result.x) + apply(weights_transposed_, solved.tail(cases)));
-    return result;
-  }
-
-  // Of one case, whose slack at a centre is 1 / sharpness, the t and z that are best for an x follow from it: weight x
-  // sharpness = sum over loads of 1 / (t - amount / x). Thousands of terms, each of which may only go so far along its
-  // hyperbola in a step of Newton's, would hold x back.
-  Point settled(Point point, double sharpness) const {
-    if (program_.constant.size() != 1 || (point.x.array() <= 0).any()) return point;
-    for (std::size_t k = 0; k < program_.terms.size(); ++k) {
-      const double wanted = sharpness * program_.weights(0, index(k));
-      const double least = slowest(k, point.x);
-      double above = 1 / wanted;  // or more; Newton's method comes nearer from this side alone
-      for (int i = 0; i < 60 && program_.terms[k].size() > 1; ++i) {
-        double sum = 0;
-        double squares = 0;
-        for (const auto& load : program_.terms[k]) {
-          const double each = 1 / (above + (least - load.amount / point.x(load.variable)));
-          sum += each;
-          squares += each * each;
-        }
-        if (sum <= wanted * (1 + 1e-13)) break;
-        above += (sum - wanted) / squares;
-      }
-      point.t(index(k)) = least + above;
-    }
-    point.z = program_.constant(0) + program_.weights.row(0).dot(point.t) + 1 / sharpness;
-    return point;
+    for (int i = 0; i < 2; ++i) solved += decomposition.solve(VectorXd(right - apply(matrix, solved)));
+    return apply(basis, solved);
   }
 
   // Newton's method from where we are to the centre of this sharpness. Steps are chosen by slopes, not by values, whose
   // differences rounding hides: at least the damped step 1 / (1 + decrement), which self-concordance makes safe. False
   // where rounding lets it get no further.
   bool centre(double sharpness) {
-    at_ = settled(std::move(at_), sharpness);
+    at_ = settled(std::move(at_.x), at_.pressure, sharpness);
+    Decrements decrements;
     for (int i = 0; i < most_steps_to_a_centre; ++i) {
-      const Point here = gradient(at_, sharpness);
-      const Point way = direction(here);
-      const double slope = here.dot(way);
+      const Curvature here = curvature();
+      const VectorXd way = direction(here);
+      const VectorXd shift = apply(here.pressure, way);
+      const double slope = at_.gradient.dot(way);
       if (!std::isfinite(slope)) return false;
       const double decrement = std::sqrt(std::max(0.0, -slope));
-      if (decrement < 1e-6) return true;
+      if (decrement < 1e-6 || decrements.stall(decrement)) return true;
       const double safe = decrement < 0.25 ? 1 : 1 / (1 + decrement);
+      const auto there = [&](double step) -> std::optional<Point> {
+        VectorXd x = at_.x + step * way;
+        if (!(x.array() > 0).all()) return std::nullopt;
+        return settled(std::move(x), (at_.pressure + step * shift).cwiseMax(0.1 * at_.pressure), sharpness);
+      };
       double step = 1;
-      while (step > safe) {
-        const Point there = settled(at_.plus(step, way), sharpness);
-        if (inside(there) && gradient(there, sharpness).dot(way) <= 0.1 * decrement * decrement) break;
+      auto next = there(step);
+      while (step > safe && !(next && next->gradient.dot(way) <= 0.1 * decrement * decrement)) {
         step = std::max(safe, step / 2);
+        next = there(step);
       }
-      Point there = settled(at_.plus(step, way), sharpness);
-      for (; !inside(there); there = settled(at_.plus(step, way), sharpness)) {
+      for (; !next; next = there(step)) {
         step /= 2;
         if (step < 1e-12) return false;
       }
-      at_ = std::move(there);
+      at_ = std::move(*next);
+      if (decrement < 1e-3) return true;  // squared by the step
     }
     return true;  // not quite central: the certificate tells what it is worth
   }
@@ -304,45 +390,35 @@ class Barrier {
   // Late steps, of directions that are mostly rounding, add up.
   void restore_equations(double sharpness) {
     if (equal_.rows() == 0) return;
-    const VectorXd scale = curvature().scale();
+    const VectorXd by = curvature().scale();
     const VectorXd off = equal_to_ - apply(equal_, at_.x);
-    Point there = at_;
-    there.x += scale.cwiseProduct(ScaledRows(equal_, scale).change(off));
-    there = settled(std::move(there), sharpness);
-    if (inside(there)) at_ = std::move(there);
+    VectorXd x = at_.x + by.cwiseProduct(ScaledRows(equal_, by).change(off));
+    if ((x.array() > 0).all()) at_ = settled(std::move(x), at_.pressure, sharpness);
   }
 
   MinMaxSolution solution(double sharpness) const {
     const Index variables = at_.x.size() - program_.limit.size();
     MinMaxSolution found{.x = at_.x.head(variables),
-                         .slowest = {},
-                         .case_weights = {},
+                         .case_weights = at_.pressure / at_.pressure.sum(),
                          .load_weights = {},
                          .equal_prices = {},
                          .limit_prices = {}};
-    found.slowest.resize(at_.t.size());
-    found.case_weights = case_slack(at_).cwiseInverse();
-    found.case_weights /= found.case_weights.sum();
-    const VectorXd term_weights = apply(weights_transposed_, found.case_weights);
+    std::size_t first = 0;
     for (std::size_t k = 0; k < program_.terms.size(); ++k) {
-      found.slowest(index(k)) = slowest(k, at_.x);
-      std::vector<double> weights;
-      double sum = 0;
-      for (const auto& load : program_.terms[k]) {
-        const double x = at_.x(load.variable);
-        weights.push_back(x / (x * at_.t(index(k)) - load.amount));
-        sum += weights.back();
-      }
-      for (double& weight : weights) weight *= term_weights(index(k)) / sum;
+      const std::size_t loads = program_.terms[k].size();
+      const double* const closeness = at_.closeness.data() + first;
+      first += loads;
+      std::vector<double> weights(closeness, closeness + loads);
+      const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+      for (double& weight : weights) weight *= pressure_on(k, found.case_weights) / sum;
       found.load_weights.push_back(std::move(weights));
     }
     // At a centre the gradient is perpendicular to the null space: a combination of the equations.
     found.equal_prices.resize(program_.equal.rows());
     found.limit_prices.resize(program_.limit.size());
     if (equal_.rows() > 0) {
-      const VectorXd scale = curvature().scale();
-      const VectorXd all =
-          ScaledRows(equal_, scale).combination(-scale.cwiseProduct(gradient(at_, sharpness).x) / sharpness);
+      const VectorXd by = curvature().scale();
+      const VectorXd all = ScaledRows(equal_, by).combination(-by.cwiseProduct(at_.gradient) / sharpness);
       found.equal_prices = all.head(found.equal_prices.size());
       found.limit_prices = all.tail(found.limit_prices.size()).cwiseMax(0);
     }
@@ -352,10 +428,14 @@ class Barrier {
   }
 
   const MinMaxProgram& program_;
-  const MatrixXd weights_transposed_;
-  MatrixXd equal_;  // equations, then limits with their slacks
+  struct Weight {
+    Index of_case;
+    double weight;
+  };
+  std::vector<std::vector<Weight>> weights_;  // by term, those above 0: of thousands of terms each may be of one case
+  MatrixXd equal_;                            // equations, then limits with their slacks
   VectorXd equal_to_;
-  Point at_;               // slacks behind the variables
+  Point at_;
   double complexity_ = 1;  // of the barrier: the gap at a centre is about complexity / sharpness
 };
 
