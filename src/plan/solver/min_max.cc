@@ -3,14 +3,11 @@
 //
 // With t_k for the time of term k and z for the value, minimise z subject to t_k >= amount_ki / x_i, constant_s +
 // weights_s·t <= z, x > 0, and the linear constraints. Terms may be many, variables are few: the barrier is a function
-// of x alone, whose t and z are the best ones for it (`settled`), and so has as many unknowns as there are bandwidths.
+// of x alone, whose t and z are the best ones for it (settling.h), and so has as many unknowns as there are bandwidths.
 // A barrier that is minimised over some of its variables stays self-concordant (chapter 5.1.3 there); without that each
 // of thousands of terms could only go so far in a step of Newton's, and would hold x back. amount / x is compatible
 // with -log x (5.1.2), so that one -log x for each variable is enough for all terms over it. A step takes time linear
 // in the terms and cubic only in variables + cases + equations.
-//
-// What belongs to t and z is kept as differences from where the constraints bind, which near the end are 10^12 times
-// smaller than t and z: subtracted from each other these would leave no digit of them.
 //
 // Each limit is an equation with a slack of its own, which is a variable like the others. Equations are kept by moving
 // within their null space only, so that they hold to the last digit however steep the barrier. Near the end a variable,
@@ -30,6 +27,7 @@
 #include <numeric>
 #include <optional>
 
+#include "plan/solver/settling.h"
 #include "ranvier/error.h"
 
 namespace ranvier::solver {
@@ -42,15 +40,9 @@ using Eigen::VectorXd;
 constexpr double wanted_gap = 1e-10;
 constexpr double acceptable_gap = 5e-7;
 constexpr double sharpen = 12;  // how much the barrier weakens from one centre to the next
-constexpr int most_steps_to_a_centre = 100;
 
 Index index(std::size_t i) { return static_cast<Index>(i); }
 
-// All products are made here. Eigen instantiates its kernels anew for each form of the factors (transposed, scaled, a
-// block), which took a minute to compile; transposes are copied instead, and take little of a step's time.
-MatrixXd times(const MatrixXd& a, const MatrixXd& b) { return a * b; }
-VectorXd apply(const MatrixXd& a, const VectorXd& x) { return a * x; }
-MatrixXd transposed(const MatrixXd& matrix) { return matrix.transpose(); }
 // The least x with a x = b, or nearest to it.
 VectorXd least_solution(const MatrixXd& a, const VectorXd& b) { return a.completeOrthogonalDecomposition().solve(b); }
 // Equations in variables divided by `scale`, each of length one: beside one that is many powers of ten longer the
@@ -76,27 +68,9 @@ VectorXd prices(const MinMaxProgram& program, const MinMaxSolution& found) {
   return apply(transposed(program.at_most), found.limit_prices) + apply(transposed(program.equal), found.equal_prices);
 }
 
-// Newton's decrements on the way to one centre: whether rounding is all that is left of them. A step below 1/4 leaves
-// less than half of one, but for rounding.
-class Decrements {
- public:
-  bool stall(double decrement) {
-    if (decrement < least_ / 2) {
-      least_ = decrement;
-      futile_ = 0;
-      return false;
-    }
-    return decrement < 1 && ++futile_ > (least_ < 0.1 ? 1 : 8);
-  }
-
- private:
-  double least_ = std::numeric_limits<double>::infinity();
-  int futile_ = 0;
-};
-
 class Barrier {
  public:
-  Barrier(const MinMaxProgram& program, const VectorXd& start) : program_(program) {
+  Barrier(const MinMaxProgram& program, const VectorXd& start) : program_(program), settling_(program) {
     const Index variables = start.size();
     const Index equations = program.equal.rows();
     const Index limits = program.limit.size();
@@ -113,12 +87,6 @@ class Barrier {
     if (equal_.rows() > 0) x += x.cwiseProduct(ScaledRows(equal_, x).change(equal_to_ - apply(equal_, x)));
     at_.x = std::move(x);
     at_.pressure = VectorXd::Ones(program.constant.size());
-    weights_.reserve(program.terms.size());
-    for (Index k = 0; k < program.weights.cols(); ++k) {
-      weights_.emplace_back();
-      for (Index s = 0; s < program.weights.rows(); ++s)
-        if (program.weights(s, k) > 0) weights_.back().push_back({s, program.weights(s, k)});
-    }
     for (const auto& loads : program.terms) complexity_ += static_cast<double>(loads.size());
     complexity_ += static_cast<double>(program.constant.size() + at_.x.size());
   }
@@ -152,130 +120,6 @@ class Barrier {
     return std::abs(found.value - found.lower_bound) / std::max(std::abs(found.value), 1e-300);
   }
 
-  // Bandwidths, with the t and z that are the best for them.
-  struct Point {
-    VectorXd x;                     // slacks behind the variables
-    VectorXd pressure;              // by case: the reciprocal of how far it is below z; they add up to the sharpness
-    std::vector<double> ratio;      // by load: amount / x
-    std::vector<double> closeness;  // by load: the reciprocal of t - ratio; of a term they add up to its pressure
-    VectorXd t;                     // by term
-    VectorXd squares;               // by term: the sum of closeness^2
-    VectorXd gradient;
-  };
-
-  double pressure_on(std::size_t k, const VectorXd& by_case) const {
-    double sum = 0;
-    for (const auto& [which, weight] : weights_[k]) sum += weight * by_case(which);
-    return sum;
-  }
-
-  // t for given pressures on the cases: where a term's sum of 1 / (t - ratio) is what its cases press with.
-  void settle_terms(Point& point) const {
-    std::size_t first = 0;
-    for (std::size_t k = 0; k < program_.terms.size(); ++k) {
-      const std::size_t loads = program_.terms[k].size();
-      const double* const ratio = point.ratio.data() + first;
-      double* const closeness = point.closeness.data() + first;
-      first += loads;
-      const double wanted = pressure_on(k, point.pressure);
-      const double least = *std::max_element(ratio, ratio + loads);
-      // Newton's method on the reciprocal of the sum, which is concave and nearly linear: from below it comes nearer
-      // from this side alone, and soon.
-      double above = 1 / wanted;
-      double squares = 0;
-      for (int i = 0; i < 60; ++i) {
-        double sum = 0;
-        squares = 0;
-        for (std::size_t l = 0; l < loads; ++l) {
-          const double each = 1 / (above + (least - ratio[l]));
-          closeness[l] = each;
-          sum += each;
-          squares += each * each;
-        }
-        if (loads == 1 || sum <= wanted * (1 + 1e-13)) break;
-        above += (sum - wanted) / squares * (sum / wanted);
-      }
-      point.t(index(k)) = least + above;
-      point.squares(index(k)) = squares;
-    }
-  }
-
-  // How the cases give way to one another: their second derivatives by pressure, each in units of its own pressure, in
-  // which they are 1 and more.
-  MatrixXd case_curvature(const Point& point) const {
-    MatrixXd result = MatrixXd::Zero(point.pressure.size(), point.pressure.size());
-    for (std::size_t k = 0; k < weights_.size(); ++k)
-      for (const auto& [one, weight] : weights_[k])
-        for (const auto& [other, others_weight] : weights_[k])
-          result(one, other) +=
-              weight * point.pressure(one) * (others_weight * point.pressure(other)) / point.squares(index(k));
-    result.diagonal().array() += 1;
-    return result;
-  }
-
-  // Shifts of pressure between cases, in the same units, which leave their sum as it is.
-  static MatrixXd shifts(const VectorXd& pressure) {
-    const Eigen::HouseholderQR<MatrixXd> decomposition{MatrixXd(pressure)};
-    return MatrixXd(decomposition.householderQ()).rightCols(pressure.size() - 1);
-  }
-
-  // The t and z that are the best for x. Of one case they follow from the sharpness. Of several the pressures are a
-  // concave problem of their own, of maximum slack: Newton's method, with steps chosen as in `centre`.
-  Point settled(VectorXd x, const VectorXd& likely_pressure, double sharpness) const {
-    Point point{.x = std::move(x),
-                .pressure = likely_pressure * (sharpness / likely_pressure.sum()),
-                .ratio = {},
-                .closeness = {},
-                .t = VectorXd(index(program_.terms.size())),
-                .squares = VectorXd(index(program_.terms.size())),
-                .gradient = {}};
-    for (const auto& loads : program_.terms)
-      for (const auto& load : loads) point.ratio.push_back(load.amount / point.x(load.variable));
-    point.closeness.resize(point.ratio.size());
-    settle_terms(point);
-    if (program_.constant.size() > 1) settle_cases(point);
-    point.gradient = -point.x.cwiseInverse();
-    std::size_t at = 0;
-    for (const auto& loads : program_.terms)
-      for (const auto& load : loads) {
-        point.gradient(load.variable) -= point.closeness[at] * point.ratio[at] / point.x(load.variable);
-        ++at;
-      }
-    return point;
-  }
-
-  void settle_cases(Point& point) const {
-    // Of the slack's logarithms and of what presses on them; a case that is far below z counts by its own slack alone.
-    const auto steepness = [&](const Point& there) {
-      VectorXd result = program_.constant;
-      for (std::size_t k = 0; k < weights_.size(); ++k)
-        for (const auto& [which, weight] : weights_[k]) result(which) += weight * there.t(index(k));
-      result.array() -= result.maxCoeff();  // the sum stays: what all have in common moves nothing
-      return VectorXd(result + there.pressure.cwiseInverse());
-    };
-    Decrements decrements;
-    for (int i = 0; i < most_steps_to_a_centre; ++i) {
-      const VectorXd pressure = point.pressure;
-      const MatrixXd basis = shifts(pressure);
-      const MatrixXd basis_transposed = transposed(basis);
-      const VectorXd slope = apply(basis_transposed, VectorXd(pressure.cwiseProduct(steepness(point))));
-      const MatrixXd curvature = times(times(basis_transposed, case_curvature(point)), basis);
-      const VectorXd change = curvature.llt().solve(slope);
-      const double decrement = std::sqrt(std::max(0.0, change.dot(slope)));
-      if (!(decrement > 1e-9) || decrements.stall(decrement)) return;
-      const VectorXd way = pressure.cwiseProduct(apply(basis, change));
-      const double safe = decrement < 0.25 ? 1 : 1 / (1 + decrement);
-      for (double step = 1;; step = std::max(safe, step / 2)) {
-        point.pressure = pressure + step * way;
-        const bool is_positive = (point.pressure.array() > 0).all();
-        if (is_positive) settle_terms(point);
-        if (step <= safe) break;
-        if (is_positive && steepness(point).dot(way) >= -0.1 * decrement * decrement) break;
-      }
-      if (decrement < 1e-5) return;  // squared by the step
-    }
-  }
-
   // What has no part in the equations, as columns, which are of length one in variables divided by `scale`.
   MatrixXd null_space(const VectorXd& scale) const {
     if (equal_.rows() == 0) return scale.asDiagonal();
@@ -283,61 +127,8 @@ class Barrier {
     return scale.asDiagonal() * MatrixXd(decomposition.householderQ()).rightCols(scale.size() - equal_.rows());
   }
 
-  // Derivatives where t and z follow x.
-  struct Curvature {
-    MatrixXd xx;
-    MatrixXd pressure;  // by x
-    // How far each variable moves for one unit of the barrier.
-    VectorXd scale() const { return xx.diagonal().cwiseSqrt().cwiseInverse(); }
-  };
-
-  Curvature curvature() const {
-    const Index cases = program_.constant.size();
-    Curvature of{.xx = MatrixXd::Zero(at_.x.size(), at_.x.size()), .pressure = MatrixXd::Zero(cases, at_.x.size())};
-    MatrixXd& result = of.xx;
-    result.diagonal() = at_.x.cwiseInverse().cwiseAbs2();
-    MatrixXd by_case = MatrixXd::Zero(at_.x.size(), cases);  // of the cases' times, by x
-    VectorXd pull(0);
-    std::size_t first = 0;
-    for (std::size_t k = 0; k < program_.terms.size(); ++k) {
-      const auto& loads = program_.terms[k];
-      const double* const ratio = at_.ratio.data() + first;
-      const double* const closeness = at_.closeness.data() + first;
-      first += loads.size();
-      const double squares = at_.squares(index(k));
-      const auto closest = static_cast<std::size_t>(std::max_element(closeness, closeness + loads.size()) - closeness);
-      double others = 0;  // of the sum of squares: what subtraction would leave of it has no digits
-      for (std::size_t l = 0; l < loads.size(); ++l)
-        if (l != closest) others += closeness[l] * closeness[l];
-      pull.resize(index(loads.size()));
-      for (std::size_t l = 0; l < loads.size(); ++l) {
-        const double x = at_.x(loads[l].variable);
-        const double slope = closeness[l] * ratio[l] / x;
-        const double rest = l == closest ? others : squares - closeness[l] * closeness[l];
-        result(loads[l].variable, loads[l].variable) += 2 * slope / x + slope * slope * (rest / squares);
-        pull(index(l)) = slope * closeness[l] / squares;
-        for (std::size_t m = 0; m < l; ++m) {
-          const double both = pull(index(l)) * pull(index(m)) * squares;
-          result(loads[l].variable, loads[m].variable) -= both;
-          result(loads[m].variable, loads[l].variable) -= both;
-        }
-        if (cases > 1)
-          for (const auto& [which, weight] : weights_[k]) by_case(loads[l].variable, which) -= weight * pull(index(l));
-      }
-    }
-    if (cases > 1) {
-      const MatrixXd basis = shifts(at_.pressure);
-      const MatrixXd tied = times(MatrixXd(by_case * at_.pressure.asDiagonal()), basis);
-      const MatrixXd between = times(times(transposed(basis), case_curvature(at_)), basis);
-      const MatrixXd shift = between.llt().solve(transposed(tied));
-      result += times(tied, shift);
-      of.pressure = at_.pressure.asDiagonal() * times(basis, shift);
-    }
-    return of;
-  }
-
   // Newton's direction.
-  VectorXd direction(const Curvature& here) const {
+  VectorXd direction(const Settling::Curvature& here) const {
     const MatrixXd basis = null_space(here.scale());
     const MatrixXd basis_transposed = transposed(basis);
     const MatrixXd matrix = times(times(basis_transposed, here.xx), basis);
@@ -355,10 +146,10 @@ class Barrier {
   // differences rounding hides: at least the damped step 1 / (1 + decrement), which self-concordance makes safe. False
   // where rounding lets it get no further.
   bool centre(double sharpness) {
-    at_ = settled(std::move(at_.x), at_.pressure, sharpness);
+    at_ = settling_.settled(std::move(at_.x), at_.pressure, sharpness);
     Decrements decrements;
     for (int i = 0; i < most_steps_to_a_centre; ++i) {
-      const Curvature here = curvature();
+      const Settling::Curvature here = settling_.curvature(at_);
       const VectorXd way = direction(here);
       const VectorXd shift = apply(here.pressure, way);
       const double slope = at_.gradient.dot(way);
@@ -366,10 +157,10 @@ class Barrier {
       const double decrement = std::sqrt(std::max(0.0, -slope));
       if (decrement < 1e-6 || decrements.stall(decrement)) return true;
       const double safe = decrement < 0.25 ? 1 : 1 / (1 + decrement);
-      const auto there = [&](double step) -> std::optional<Point> {
+      const auto there = [&](double step) -> std::optional<Settling::Point> {
         VectorXd x = at_.x + step * way;
         if (!(x.array() > 0).all()) return std::nullopt;
-        return settled(std::move(x), (at_.pressure + step * shift).cwiseMax(0.1 * at_.pressure), sharpness);
+        return settling_.settled(std::move(x), (at_.pressure + step * shift).cwiseMax(0.1 * at_.pressure), sharpness);
       };
       double step = 1;
       auto next = there(step);
@@ -390,10 +181,10 @@ class Barrier {
   // Late steps, of directions that are mostly rounding, add up.
   void restore_equations(double sharpness) {
     if (equal_.rows() == 0) return;
-    const VectorXd by = curvature().scale();
+    const VectorXd by = settling_.curvature(at_).scale();
     const VectorXd off = equal_to_ - apply(equal_, at_.x);
     VectorXd x = at_.x + by.cwiseProduct(ScaledRows(equal_, by).change(off));
-    if ((x.array() > 0).all()) at_ = settled(std::move(x), at_.pressure, sharpness);
+    if ((x.array() > 0).all()) at_ = settling_.settled(std::move(x), at_.pressure, sharpness);
   }
 
   MinMaxSolution solution(double sharpness) const {
@@ -410,14 +201,14 @@ class Barrier {
       first += loads;
       std::vector<double> weights(closeness, closeness + loads);
       const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-      for (double& weight : weights) weight *= pressure_on(k, found.case_weights) / sum;
+      for (double& weight : weights) weight *= settling_.pressure_on(k, found.case_weights) / sum;
       found.load_weights.push_back(std::move(weights));
     }
     // At a centre the gradient is perpendicular to the null space: a combination of the equations.
     found.equal_prices.resize(program_.equal.rows());
     found.limit_prices.resize(program_.limit.size());
     if (equal_.rows() > 0) {
-      const VectorXd by = curvature().scale();
+      const VectorXd by = settling_.curvature(at_).scale();
       const VectorXd all = ScaledRows(equal_, by).combination(-by.cwiseProduct(at_.gradient) / sharpness);
       found.equal_prices = all.head(found.equal_prices.size());
       found.limit_prices = all.tail(found.limit_prices.size()).cwiseMax(0);
@@ -428,14 +219,10 @@ class Barrier {
   }
 
   const MinMaxProgram& program_;
-  struct Weight {
-    Index of_case;
-    double weight;
-  };
-  std::vector<std::vector<Weight>> weights_;  // by term, those above 0: of thousands of terms each may be of one case
-  MatrixXd equal_;                            // equations, then limits with their slacks
+  const Settling settling_;
+  MatrixXd equal_;  // equations, then limits with their slacks
   VectorXd equal_to_;
-  Point at_;
+  Settling::Point at_;
   double complexity_ = 1;  // of the barrier: the gap at a centre is about complexity / sharpness
 };
 
