@@ -83,7 +83,8 @@ void refuse_what_nothing_asks_for(const CLI::App& app, const Options& options) {
   for (const char* flag : {"--checkpoint-s", "--checkpoint-every", "--recovery-s"})
     refuse_alone(flag, "--mtbf-hours", app.count("--mtbf-hours") > 0);
   refuse_alone("--crash-of", "--crash", app.count("--crash") > 0);
-  refuse_alone("--bucket", "--workload", !options.workload.empty());
+  for (const char* flag : {"--bucket", "--mtbf-hours"})
+    refuse_alone(flag, "--workload", !options.workload.empty());
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ std::vector<Step> one_round_program(Rank world, Rank rank) {
   if (world == 1) return alone();
   const Rank last = world - 1;
   std::vector<Step> steps;
+  steps.reserve(2 * static_cast<std::size_t>(world) + 1);  // of large worlds growing would take as long as the rest
   for (Rank d = 1; d < world; ++d) steps.push_back(send(around(rank + d, world), input(0), 0));
 
   if (rank < 2) {

@@ -47,6 +47,8 @@ std::vector<Step> program(Collective collective, Rank world, Rank rank) {
   const Tournament tournament{.world = world, .rank = rank};
   const auto own = chunk_of(rank);
   std::vector<Step> steps;
+  // At most; of large worlds growing would take as long as the rest.
+  steps.reserve((collective == Collective::all_reduce ? 4 : 2) * static_cast<std::size_t>(world) + 1);
   const auto reduce_own = [&](Place into) {
     Rank met = 0;
     tournament.play([&](Rank other, std::uint32_t round) {

@@ -505,6 +505,7 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "-1"), "--mtbf-hours -1"),
             (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "9"), "needs --checkpoint-s"),
             (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "1", "--checkpoint-s", "1e19"), "a number from 0 to 1e9"),
+            (("--world", "8", "--bytes", "4M", "--mtbf-hours", "9", "--checkpoint-s", "5"), "--mtbf-hours is of --workload"),
             (("--world", "8", "--workload", "resnet50:batch=16777217"), "no whole number from 1 to 16777216"),
             (("--world", "8", "--workload", "resnet50", "--checkpoint-s", "5"), "--checkpoint-s is of --mtbf-hours"),
             (("--world", "8", "--workload", "resnet50", "--recovery-s", "5"), "--recovery-s is of --mtbf-hours"),

@@ -10,6 +10,7 @@
 #include "plan/certificate.h"
 #include "plan/libra_cases.h"
 #include "plan/nlopt_peer.h"
+#include "ranvier/design_search.h"
 #include "ranvier/error.h"
 #include "support/refusal.h"
 
@@ -107,6 +108,34 @@ TEST_P(Certified, WithThousandsOfUnlikeTerms) {
     for (std::size_t d = 0; d < n; ++d) problem.dollars_per_gbps.push_back(random.between(1, 60));
     problem.constraints.push_back(
         {.text = "budget", .coefficients = std::vector<double>(n, 1), .relation = Relation::equal, .limit = 700});
+    expect_certified(problem, solve(problem));
+  }
+}
+
+// Each case has terms of its own, or all have the same ones with weights of their own; volumes over many magnitudes.
+TEST_P(Certified, WithHundredsOfUnlikeTermsInSeveralCases) {
+  Random random{std::mt19937_64(13)};
+  for (int i = 0; i < 12; ++i) {
+    SCOPED_TRACE(i);
+    const std::size_t n = i % 3 == 0 ? 4 : static_cast<std::size_t>(1 + random.one_of(6));
+    DesignProblem problem{.step = {}, .dollars_per_gbps = {}, .constraints = {}, .objective = GetParam()};
+    problem.step.dimensions = n;
+    NetworkShape shape;
+    for (std::size_t d = 0; d < n; ++d) {
+      shape.dimensions.push_back({.block = d + 1 < n ? Block::ring : Block::switched, .size = 8});
+      problem.dollars_per_gbps.push_back(std::exp(random.between(0, 20)));
+    }
+    problem.step.cases.resize(i % 2 == 0 ? 1 : 3);
+    for (int k = 0; k < 600; ++k) {
+      problem.step.terms.emplace_back();
+      for (std::size_t d = 0; d < n; ++d)
+        problem.step.terms.back().loads.push_back({std::uint32_t{1} << d, std::exp(random.between(0, 27))});
+      for (StepCase& one : problem.step.cases)
+        one.weights.push_back(&one == &problem.step.cases.front() ? 1 + random.one_of(8) : random.one_of(8));
+    }
+    problem.constraints.push_back(
+        {.text = "budget", .coefficients = std::vector<double>(n, 1), .relation = Relation::equal, .limit = 1000});
+    if (i % 3 == 0) problem.step = with_any_failure(problem.step, shape, 4);
     expect_certified(problem, solve(problem));
   }
 }

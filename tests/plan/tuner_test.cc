@@ -134,6 +134,45 @@ TEST(Plan, BoundsLeaveOutNothingThatMatters) {
     }
 }
 
+// Of hundreds of tensors each bucket has a length of its own. What estimates leave out changes as little, and most of
+// the simulations are saved.
+TEST(Plan, EstimatesOfManyTensorsLeaveOutNothingThatMatters) {
+  Workload workload{.name = "many tensors"};
+  for (int i = 0; i < 150; ++i) {
+    Layer layer{.name = std::to_string(i)};
+    layer.forward.compute_ns = 1e5;
+    layer.weight_gradient.compute_ns = 2e5;
+    const double bytes = 4 * (10'000 + 7919 * i % 70'000);
+    layer.weight_gradient.communications = {{.collective = Collective::all_reduce, .bytes = bytes, .role = Role::data}};
+    workload.layers.push_back(layer);
+  }
+  Topology topology = star(6, 12e6);
+  for (std::size_t i = 0; i < topology.links.size(); ++i)  // no two alike, as those that are measured
+    topology.links[i].speed.bytes_per_second *= 1 + 0.003 * static_cast<double>(i);
+  std::size_t asked = 0;
+  PlanSearch search{.algorithms = {"ring", "direct", "binomial_tree", "recursive_doubling"},
+                    .bucket_bytes = {64e3, 1e6, 1e18},
+                    .codecs = {{}, codec("half", 0.5, 0.2)},
+                    .enough = [&asked] { return ++asked == 0; }};
+  const auto found = rank_plans(workload, topology, search);
+  const std::size_t asked_of_estimates = asked;
+  search.exhaustive = true;
+  asked = 0;
+  const auto all = rank_plans(workload, topology, search);
+  EXPECT_LE(found[0].step_ns, all[0].step_ns * (1 + 1e-3));
+  for (const CodecSpeed& each : search.codecs)
+    EXPECT_LE(std::ranges::find(found, each.spec, &PlanChoice::codec)->step_ns,
+              std::ranges::find(all, each.spec, &PlanChoice::codec)->step_ns * (1 + 2e-3))
+        << each.spec;
+  for (const PlanChoice& each : found) {  // none of them is an estimate
+    const auto same = std::ranges::find_if(all, [&](const PlanChoice& other) {
+      return other.algorithm == each.algorithm && other.codec == each.codec && other.bucket_bytes == each.bucket_bytes;
+    });
+    EXPECT_EQ(each.step_ns, same->step_ns);
+  }
+  EXPECT_LT(asked_of_estimates, asked / 2);
+}
+
 // What says after how many questions it is enough.
 std::function<bool()> after(int questions) {
   return [left = questions]() mutable { return left-- <= 0; };

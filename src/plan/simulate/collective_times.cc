@@ -26,6 +26,8 @@ constexpr std::size_t least_period = 4;
 // collective may come to.
 constexpr double little_work = 2e6;
 constexpr double most_work = 1e7;
+// Elements of a chunk below which no length is taken for one between others.
+constexpr std::size_t least_between = 256;
 
 bool splits(Collective collective) {
   return collective == Collective::reduce_scatter || collective == Collective::all_to_all;
@@ -195,21 +197,43 @@ CollectiveTimes::Kind CollectiveTimes::made(Collective collective, const Who& wh
           .grid = grid_of_roles_};
 }
 
-const SimulatedRun& CollectiveTimes::run(const Communication& what, const std::string& algorithm, Links links) {
-  return run(kind(what, who(what), algorithm), what, links);
+const SimulatedRun& CollectiveTimes::run(const Communication& what, const std::string& algorithm, Links links,
+                                         Lengths lengths) {
+  Kind& found = kind(what, who(what), algorithm);
+  return run(found, chunk_elements(what, found.schedule), links, lengths);
 }
 
 const SimulatedRun& CollectiveTimes::run(const Communication& what, const Axes& axes, Rank hops,
                                          const std::string& algorithm, Links links) {
   Kind& found = kind(what, {.axes = axes, .hops = hops}, algorithm);
   found.grid = grid_of(axes, world());
-  return run(found, what, links);
+  return run(found, chunk_elements(what, found.schedule), links, Lengths::each);
 }
 
-const SimulatedRun& CollectiveTimes::run(Kind& kind, const Communication& what, Links links) {
-  const std::size_t chunk = chunk_elements(what, kind.schedule);
+// Of lengths in a geometric row, which are the same for all buckets and codecs.
+const SimulatedRun& CollectiveTimes::between_neighbours(Kind& kind, std::size_t chunk, Links links) {
+  const auto [known, added] = estimated_.try_emplace({&kind, chunk, links});
+  if (!added) return known->second;
+  constexpr double in_an_octave = 4;
+  const double place = std::floor(std::log2(static_cast<double>(chunk)) * in_an_octave);
+  const auto length = [&](double at) { return static_cast<std::size_t>(std::exp2(at / in_an_octave)); };
+  const std::size_t below = std::min(chunk, length(place));
+  const std::size_t above = std::max(chunk + 1, length(place + 1));
+  const double far = static_cast<double>(chunk - below) / static_cast<double>(above - below);
+  try {
+    known->second = on_the_line(run(kind, below, links, Lengths::each), run(kind, above, links, Lengths::each), far);
+  } catch (...) {
+    estimated_.erase(known);
+    throw;
+  }
+  return known->second;
+}
+
+const SimulatedRun& CollectiveTimes::run(Kind& kind, std::size_t chunk, Links links, Lengths lengths) {
   const auto& steady = kind.topology ? kind.without_bursts : without_bursts_;
   if (!steady) links = Links::rested;
+  if (lengths == Lengths::some && chunk >= least_between && !known_.contains({&kind, chunk, links}))
+    return between_neighbours(kind, chunk, links);
   const Topology& network = links == Links::busy ? *steady : network_of(kind);
   auto& symmetry = links == Links::busy ? kind.symmetry : kind.rested_symmetry;
   const auto [known, added] = known_.try_emplace({&kind, chunk, links});

@@ -35,7 +35,10 @@ class CollectiveTimes {
   // On links that carried something just before, or rested and have saved up what they may (LinkSpeed::burst_bytes).
   // `algorithm` as parse_algorithm takes it. Throws Error{usage} where it cannot serve the group, or not so many ranks.
   enum class Links { busy, rested };
-  const SimulatedRun& run(const Communication&, const std::string& algorithm, Links links = Links::busy);
+  // Each length simulated; or only those a fifth apart, between which times are taken from the line through both.
+  enum class Lengths { each, some };
+  const SimulatedRun& run(const Communication&, const std::string& algorithm, Links links = Links::busy,
+                          Lengths lengths = Lengths::each);
   // Of these groups, whatever its role; of a send: to the member so many further.
   const SimulatedRun& run(const Communication&, const Axes&, Rank hops, const std::string& algorithm,
                           Links links = Links::busy);
@@ -86,7 +89,8 @@ class CollectiveTimes {
   Who who(const Communication&) const;
   Kind& kind(const Communication&, const Who&, const std::string& algorithm);
   Kind made(Collective, const Who&, const std::string& algorithm, std::size_t slices) const;
-  const SimulatedRun& run(Kind&, const Communication&, Links);
+  const SimulatedRun& run(Kind&, std::size_t chunk_elements, Links, Lengths);
+  const SimulatedRun& between_neighbours(Kind&, std::size_t chunk_elements, Links);
   Least at_least(Kind&, const Communication&) const;
   const Topology& network_of(const Kind& kind) const { return kind.topology ? *kind.topology : topology_; }
   void bound(Kind&) const;
@@ -99,7 +103,9 @@ class CollectiveTimes {
   std::map<KindKey, Kind> kinds_;
   std::optional<Topology> without_bursts_;  // of topology_, where it has any
   double longest_rest_ns_ = 0;
-  std::map<std::tuple<const Kind*, std::size_t, Links>, SimulatedRun> known_;  // by elements of a chunk
+  using RunKey = std::tuple<const Kind*, std::size_t, Links>;  // by elements of a chunk
+  std::map<RunKey, SimulatedRun> known_;
+  std::map<RunKey, SimulatedRun> estimated_;
   SharedRates rates_;
 };
 

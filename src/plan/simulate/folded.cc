@@ -53,7 +53,8 @@ class Folder {
   bool may_be_alike() {
     const Rank last = group_.rank_of(0, group_.shifts() - 1);
     if (last == 0) return true;
-    if (outline_of(job_, group_, last) == outline_of(job_, group_, 0)) {
+    if (beginning_of(job_, group_, last) == beginning_of(job_, group_, 0) &&
+        outline_of(job_, group_, last) == outline_of(job_, group_, 0)) {
       made_.emplace(last, Doing(job_, group_, last));
       made_.emplace(0, Doing(job_, group_, 0));
       if (made_.at(last).is_like(made_.at(0))) return true;

@@ -1,6 +1,8 @@
 #include "plan/simulate/shifts.h"
 
+#include <algorithm>
 #include <bit>
+#include <limits>
 #include <map>
 #include <span>
 #include <string_view>
@@ -114,11 +116,14 @@ std::vector<std::vector<Rank>> grids_of(const Job& job) {
   return grids;
 }
 
-std::uint64_t outline_of(const Job& job, const Group& group, Rank rank) {
+namespace {
+
+std::uint64_t outline_of(const Job& job, const Group& group, Rank rank, std::size_t most_steps) {
   const bool has_elements = job.count >= (counts_the_whole(job.schedule.collective) ? job.schedule.chunks : 1);
   std::uint64_t hash = 14695981039346656037u;  // FNV-1a
   const auto add = [&hash](std::uint64_t number) { hash = (hash ^ number) * 1099511628211u; };
-  for (const Step& step : job.schedule.program(rank)) {
+  const auto program = job.schedule.program(rank);
+  for (const Step& step : std::span(program).first(std::min(most_steps, program.size()))) {
     add(static_cast<std::uint64_t>(step.action));
     add(step.chunks);
     if (!has_elements || step.peer < 0) continue;
@@ -126,6 +131,17 @@ std::uint64_t outline_of(const Job& job, const Group& group, Rank rank) {
     add(static_cast<std::uint64_t>(sends ? group.difference(rank, step.peer) : group.difference(step.peer, rank)));
   }
   return hash;
+}
+
+}  // namespace
+
+std::uint64_t outline_of(const Job& job, const Group& group, Rank rank) {
+  return outline_of(job, group, rank, std::numeric_limits<std::size_t>::max());
+}
+
+std::uint64_t beginning_of(const Job& job, const Group& group, Rank rank) {
+  constexpr std::size_t some_steps = 256;
+  return outline_of(job, group, rank, some_steps);
 }
 
 std::optional<Shifts> shifts_of(const Job& job, const Sights& sights, const std::vector<Rank>& dims, Rank least,
@@ -138,7 +154,8 @@ std::optional<Shifts> shifts_of(const Job& job, const Sights& sights, const std:
   };
   struct Known {
     Rank rank;
-    std::uint64_t outline;
+    std::uint64_t beginning;
+    std::optional<std::uint64_t> outline = {};
     std::optional<Seen> seen = {};  // made where outlines do not tell
   };
   const auto seen_from = [&](Rank rank) {
@@ -151,7 +168,7 @@ std::optional<Shifts> shifts_of(const Job& job, const Sights& sights, const std:
   is_too_much |= most < std::min(most_kinds, world / 2);
   if (most < 2) return std::nullopt;
   std::vector<Known> known;
-  for (const Rank rank : ranks) known.push_back({rank, outline_of(job, all, rank)});
+  for (const Rank rank : ranks) known.push_back({rank, beginning_of(job, all, rank)});
   Shifts shifts{dims, {}};
   Rank kinds = 1;
   for (Rank stride = world; const Rank size : dims) {
@@ -162,7 +179,12 @@ std::optional<Shifts> shifts_of(const Job& job, const Sights& sights, const std:
         return each.rank + ((place + step) % size - place) * stride;
       };
       return std::ranges::all_of(
-                 known, [&](const Known& each) { return outline_of(job, all, moved(each)) == each.outline; }) &&
+                 known, [&](const Known& each) { return beginning_of(job, all, moved(each)) == each.beginning; }) &&
+             std::ranges::all_of(known,
+                                 [&](Known& each) {
+                                   if (!each.outline) each.outline = outline_of(job, all, each.rank);
+                                   return outline_of(job, all, moved(each)) == *each.outline;
+                                 }) &&
              std::ranges::all_of(known, [&](Known& each) {
                if (!each.seen) each.seen = seen_from(each.rank);
                const Seen other = seen_from(moved(each));

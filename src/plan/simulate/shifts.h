@@ -92,6 +92,8 @@ inline LinkKind kind_of(const Group& group, const Topology& topology, LinkNumber
 // What its steps do with how many chunks each, and by whom it shifts to where all chunks have elements: of ranks that
 // are alike the same, and told sooner than their programs.
 std::uint64_t outline_of(const Job&, const Group&, Rank);
+// Of its first steps only, which most ranks that are not alike already differ in.
+std::uint64_t beginning_of(const Job&, const Group&, Rank);
 
 // What a rank does, by whom it shifts to.
 struct Doing {

@@ -21,11 +21,16 @@ bool is_replicated(Role role) {
   return role == Role::data || role == Role::expert_data || role == Role::weight_gradient;
 }
 
-// What collectives take in one step, simulated or bounded.
+enum class Exactness : std::uint8_t { simulated, estimated, bounded };
+
+// What collectives take in one step.
 class Collectives {
  public:
-  Collectives(const StepSimulation& how, plan::CollectiveTimes& times, bool bounds)
-      : how_(how), times_(times), bounds_(bounds) {}
+  Collectives(const StepSimulation& how, plan::CollectiveTimes& times, Exactness exactness)
+      : how_(how),
+        times_(times),
+        bounds_(exactness == Exactness::bounded),
+        lengths_(exactness == Exactness::simulated ? Lengths::each : Lengths::some) {}
 
   bool has_peers(const Communication& what) const { return times_.has_peers(what); }
 
@@ -43,9 +48,9 @@ class Collectives {
       auto least = times_.at_least(what, algorithm);
       return {.ns = least.ns, .least = std::move(least)};
     }
-    const SimulatedRun& run = times_.run(what, algorithm);
+    const SimulatedRun& run = times_.run(what, algorithm, Links::busy, lengths_);
     if (!(saved_up_ns > 0)) return {run.ns, &run};
-    const double gains_ns = std::max(0.0, run.ns - times_.run(what, algorithm, Links::rested).ns);
+    const double gains_ns = std::max(0.0, run.ns - times_.run(what, algorithm, Links::rested, lengths_).ns);
     const double gained_ns = std::min(gains_ns, saved_up_ns);
     saved_up_ns -= gained_ns;
     return {run.ns - gained_ns, &run};
@@ -54,18 +59,21 @@ class Collectives {
   double longest_rest_ns() const { return times_.longest_rest_ns(); }
 
  private:
+  using Lengths = plan::CollectiveTimes::Lengths;
+
   const StepSimulation& how_;
   plan::CollectiveTimes& times_;
   const bool bounds_;
+  const Lengths lengths_;
 };
 
 class StepRun {
  public:
-  StepRun(const Workload& workload, const StepSimulation& how, plan::CollectiveTimes& times, bool bounds)
+  StepRun(const Workload& workload, const StepSimulation& how, plan::CollectiveTimes& times, Exactness exactness)
       : workload_(workload),
         how_(how),
-        collectives_(how, times, bounds),
-        names_(!bounds),
+        collectives_(how, times, exactness),
+        names_(exactness == Exactness::simulated),
         overlap_(times.rates(), std::max<std::size_t>(how.at_once, 1)),
         least_(std::max<std::size_t>(how.at_once, 1)) {
     if (!how.options.slowdown.empty())
@@ -254,11 +262,15 @@ const std::string& algorithm_for(const StepSimulation& how, double bytes) {
 }
 
 StepPrediction simulate_step(const Workload& workload, const StepSimulation& how, CollectiveTimes& times) {
-  return StepRun(workload, how, times, false).run();
+  return StepRun(workload, how, times, Exactness::simulated).run();
+}
+
+double estimated_step_ns(const Workload& workload, const StepSimulation& how, CollectiveTimes& times) {
+  return StepRun(workload, how, times, Exactness::estimated).run().step_ns;
 }
 
 double least_step_ns(const Workload& workload, const StepSimulation& how, CollectiveTimes& times) {
-  return StepRun(workload, how, times, true).run().step_ns;
+  return StepRun(workload, how, times, Exactness::bounded).run().step_ns;
 }
 
 }  // namespace plan

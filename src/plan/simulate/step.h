@@ -17,6 +17,8 @@ const std::string& algorithm_for(const StepSimulation&, double bytes);
 // `times` are those of this workload's degrees, of a trace of an undivided one, and of how.options.
 StepPrediction simulate_step(const Workload&, const StepSimulation& how, CollectiveTimes& times);
 StepPrediction simulate_step(const ExecutionTrace&, const StepSimulation& how, CollectiveTimes& times);
+// About what that takes, of fewer simulations: CollectiveTimes::Lengths::some.
+double estimated_step_ns(const Workload&, const StepSimulation& how, CollectiveTimes& times);
 // What that takes at least: the same step with CollectiveTimes::at_least.
 double least_step_ns(const Workload&, const StepSimulation& how, CollectiveTimes& times);
 double least_step_ns(const ExecutionTrace&, const StepSimulation& how, CollectiveTimes& times);

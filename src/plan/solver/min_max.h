@@ -26,7 +26,6 @@ struct MinMaxProgram {
 
 struct MinMaxSolution {
   Eigen::VectorXd x = {};
-  Eigen::VectorXd slowest = {};  // by term: how long its slowest load takes at the optimum
   double value = 0;              // at x
   double lower_bound = 0;        // by the weights and prices below; see Certificate in ranvier/design.h
   Eigen::VectorXd case_weights = {};

@@ -99,8 +99,14 @@ class Search {
     std::vector<const Candidate*> by_bound;
     for (const Candidate& each : candidates_) by_bound.push_back(&each);
     std::ranges::stable_sort(by_bound, {}, &Candidate::least_ns);
-    for (const Candidate* each : by_bound)
-      if (search_.exhaustive || may_matter(*each)) simulate(*each);
+    if (search_.exhaustive || !pays_to_estimate()) {
+      for (const Candidate* each : by_bound)
+        if (search_.exhaustive || best_.may_change(*each, each->least_ns)) simulate(*each);
+    } else if (!by_bound.empty()) {
+      simulate(*by_bound.front());  // so that there is something, however soon it is enough
+      for (const auto& [about_ns, each] : estimated(by_bound))
+        if (each != by_bound.front() && best_.may_change(*each, about_ns)) simulate(*each);
+    }
     for (const PlanPolicy& policy : search_.policies)
       if (policy.spec != "bsp") relax(policy);
   }
@@ -158,23 +164,79 @@ class Search {
           }
   }
 
-  // Whether it may still be the best of its codec, network or division, which reasons are given by, or one of the two
-  // best that differ in more than their buckets.
-  bool may_matter(const Candidate& each) const {
-    const auto may_be_best = [&](const std::map<std::size_t, double>& best, std::size_t of) {
-      const auto found = best.find(of);
-      return found == best.end() || each.least_ns < found->second * (1 - least_told);
-    };
-    if (may_be_best(best_of_codec_, each.codec) || may_be_best(best_of_network_, each.network) ||
-        may_be_best(best_of_division_, each.division))
-      return true;
-    double least = std::numeric_limits<double>::infinity();
-    double second = least;
-    for (const auto& [key, ns] : best_of_kind_) {
-      second = std::min(second, std::max(least, ns));
-      least = std::min(least, ns);
+  // The best so far of what reasons are given by, and of what differs in more than its bucket.
+  class Best {
+   public:
+    void note(const Candidate& each, double ns) {
+      note(of_codec_, each.codec, ns);
+      note(of_network_, each.network, ns);
+      note(of_division_, each.division, ns);
+      note(of_kind_, std::tuple(each.division, each.network, each.codec, each.algorithm), ns);
     }
-    return each.least_ns <= second * (1 - least_gain);
+
+    // Whether a candidate of this time may still be the best of its codec, network or division, or one of the two best.
+    bool may_change(const Candidate& each, double ns) const {
+      const auto may_be_best = [&](const std::map<std::size_t, double>& best, std::size_t of) {
+        const auto found = best.find(of);
+        return found == best.end() || ns < found->second * (1 - least_told);
+      };
+      if (may_be_best(of_codec_, each.codec) || may_be_best(of_network_, each.network) ||
+          may_be_best(of_division_, each.division))
+        return true;
+      double least = std::numeric_limits<double>::infinity();
+      double second = least;
+      for (const auto& [key, kinds_ns] : of_kind_) {
+        second = std::min(second, std::max(least, kinds_ns));
+        least = std::min(least, kinds_ns);
+      }
+      return ns <= second * (1 - least_gain);
+    }
+
+   private:
+    template <class Map, class Key>
+    static void note(Map& map, const Key& key, double ns) {
+      const auto [found, added] = map.try_emplace(key, ns);
+      if (!added) found->second = std::min(found->second, ns);
+    }
+
+    std::map<std::size_t, double> of_codec_;
+    std::map<std::size_t, double> of_network_;
+    std::map<std::size_t, double> of_division_;
+    std::map<std::tuple<std::size_t, std::size_t, std::size_t, std::string>, double> of_kind_;
+  };
+
+  // Hundreds of tensors make buckets of as many lengths, each of which is a simulation of its own. Means of unequal
+  // replicas are no estimates of one step.
+  bool pays_to_estimate() const {
+    constexpr std::size_t many = 40;
+    const auto has_many = [](const Workload& workload) {
+      std::size_t averages = 0;
+      for (const Layer& layer : workload.layers)
+        averages +=
+            static_cast<std::size_t>(std::ranges::count_if(layer.weight_gradient.communications, plan::is_average));
+      return averages > many;
+    };
+    return !search_.unequal.any() && std::ranges::any_of(divisions_, has_many);
+  }
+
+  // Those that may matter by their estimates, the most promising first.
+  std::vector<std::pair<double, const Candidate*>> estimated(const std::vector<const Candidate*>& by_bound) {
+    std::vector<std::pair<double, const Candidate*>> result;
+    Best best;
+    for (const Candidate* each : by_bound) {
+      if (!best.may_change(*each, each->least_ns)) continue;
+      const auto about = plan::if_possible(
+          [&] {
+            return plan::estimated_step_ns(divisions_[each->division], how(*each),
+                                           times(each->division, each->network));
+          },
+          refusal_);
+      if (!about) continue;
+      best.note(*each, *about);
+      result.emplace_back(*about, each);
+    }
+    std::ranges::stable_sort(result, {}, &std::pair<double, const Candidate*>::first);
+    return result;
   }
 
   void simulate(const Candidate& each) {
@@ -184,15 +246,7 @@ class Search {
     if (!step) return;
     PlanChoice choice = choice_of(each, "bsp", std::move(*step));
     if (search_.unequal.any() && !become_mean(choice, each)) return;
-    const double ns = choice.step_ns;
-    const auto note = [ns](auto& map, const auto& key) {
-      const auto [found, added] = map.try_emplace(key, ns);
-      if (!added) found->second = std::min(found->second, ns);
-    };
-    note(best_of_codec_, each.codec);
-    note(best_of_network_, each.network);
-    note(best_of_division_, each.division);
-    note(best_of_kind_, std::tuple(each.division, each.network, each.codec, each.algorithm));
+    best_.note(each, choice.step_ns);
     found_.push_back({each.order, std::move(choice)});
   }
 
@@ -349,10 +403,7 @@ class Search {
   std::vector<Candidate> candidates_;
   std::vector<Found> found_;
   std::size_t relaxed_ = 0;
-  std::map<std::size_t, double> best_of_codec_;
-  std::map<std::size_t, double> best_of_network_;
-  std::map<std::size_t, double> best_of_division_;
-  std::map<std::tuple<std::size_t, std::size_t, std::size_t, std::string>, double> best_of_kind_;
+  Best best_;
   std::string refusal_ = "none was named";
 };
 
