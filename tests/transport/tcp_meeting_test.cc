@@ -185,14 +185,15 @@ TEST(TcpMeeting, WhoConnectsLaterFindsNobody) {
 // How many wait at the door for a second meeting of two, of whom the one that dials comes to it `late` before it comes
 // to the first one.
 std::size_t come_early(std::chrono::milliseconds late) {
-  std::vector<std::shared_ptr<TcpDoor>> doors;
+  const auto door = std::make_shared<TcpDoor>("", PortRange{}, SocketBuffers{});
   std::vector<TcpMeeting> control, data;
   std::vector<std::string> control_addresses, data_addresses;
   for (Rank rank = 0; rank < 2; ++rank) {
-    const auto door = doors.emplace_back(std::make_shared<TcpDoor>("", PortRange{}, SocketBuffers{}));
+    // The one that dials does so on two threads, and a door is for one.
+    const auto shared = rank == 0 ? door : nullptr;
     const WorldInfo info{.rank = rank, .world = 2};
-    control.emplace_back(info, MeetingOptions{.purpose = TcpPurpose::control, .door = door});
-    data.emplace_back(info, MeetingOptions{.purpose = TcpPurpose::data, .door = door});
+    control.emplace_back(info, MeetingOptions{.purpose = TcpPurpose::control, .door = shared});
+    data.emplace_back(info, MeetingOptions{.purpose = TcpPurpose::data, .door = shared});
     control_addresses.push_back(control.back().address());
     data_addresses.push_back(data.back().address());
   }
@@ -203,7 +204,7 @@ std::size_t come_early(std::chrono::milliseconds late) {
     EXPECT_EQ(control[1].connect(control_addresses, {{0, 0}}, deadline).size(), 1U);
   });
   EXPECT_EQ(control[0].connect(control_addresses, {{1, 0}}, deadline).size(), 1U);
-  const std::size_t waiting = doors[0]->waiting.size();
+  const std::size_t waiting = door->waiting.size();
   EXPECT_EQ(data[0].connect(data_addresses, {{1, 0}}, deadline).size(), 1U);
   return waiting;
 }
