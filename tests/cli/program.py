@@ -29,7 +29,7 @@ def start(*words: str, **options) -> subprocess.Popen:
     return subprocess.Popen([RANVIER, *words], stdout=subprocess.PIPE, text=True, encoding="utf-8", **options)
 
 
-def run(*words: str, limit: float = 120, **options) -> subprocess.CompletedProcess:
+def run(*words: str, limit: float = 400, **options) -> subprocess.CompletedProcess:
     process = start(*words, **options)
     try:
         out, err = process.communicate(timeout=limit)

@@ -170,7 +170,7 @@ TEST_P(Messages, of_another_size_or_type_than_their_receive_are_refused_by_name)
         std::vector<std::int32_t> sent(8, 1);
         // What becomes of the sender is seen with its next collective.
         error_of([&] { comm.send(sent, 1, 3); });
-        error_of([&] { comm.barrier({.timeout = std::chrono::milliseconds(500)}); });
+        error_of([&] { comm.barrier({.timeout = patience()}); });
         return;
       }
       std::vector<std::int32_t> shorter(7, -1);

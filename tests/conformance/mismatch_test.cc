@@ -15,13 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a rank waits that nobody will tell of a disagreement.
-constexpr std::chrono::milliseconds alone = 1s;
-
 class Mismatch : public Ways {
  protected:
-  std::chrono::milliseconds patience() const { return connected() ? 60s : alone; }
-
   // All ranks run `common`, but the last one runs `other`.
   void expect_refused(Rank world, const Case& common, const Case& other,
                       std::chrono::milliseconds limit = alone) const {
@@ -389,7 +384,7 @@ TEST_P(Mismatch, of_order_is_refused) {
 TEST_P(Mismatch, finishes_the_communicator) {
   run(2, [&](Communicator& comm) {
     std::vector<float> data(comm.rank() == 0 ? 5 : 6, 1);
-    const auto first = error_of([&] { comm.all_reduce(data, {.timeout = 500ms}); });
+    const auto first = error_of([&] { comm.all_reduce(data, {.timeout = patience()}); });
     ASSERT_TRUE(first);
     for (const auto& call : std::vector<std::function<void()>>{[&] { comm.all_reduce(data); }, [&] { comm.barrier(); },
                                                                [&] { comm.send(data, 1 - comm.rank()); },

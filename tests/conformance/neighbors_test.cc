@@ -14,8 +14,6 @@
 namespace ranvier::conformance {
 namespace {
 
-using namespace std::chrono_literals;
-
 struct Grid {
   std::vector<int> dims;
   std::vector<int> periods;
@@ -129,10 +127,10 @@ class Neighbors : public Ways {
       request.output = {output.data(), output_splits.empty() ? 48 : sum(output_splits), DType::i32};
       request.input_splits = input_splits;
       request.output_splits = output_splits;
-      request.timeout = connected() ? 30s : 300ms;
+      request.timeout = patience();
       const auto error = error_of([&] {
         comm.run(request);
-        comm.barrier({.timeout = connected() ? 30s : 300ms});  // for those whose neighbours agree with them
+        comm.barrier({.timeout = patience()});  // for those whose neighbours agree with them
       });
       ASSERT_TRUE(error);
       if (error->kind() != ErrorKind::mismatch) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -52,12 +53,16 @@ inline support::ClusterOptions cluster(std::string_view way) {
   return {.way = way, .simulation = hostile_simulation(1)};
 }
 
+// How long a rank waits that nobody will tell of a disagreement.
+inline constexpr std::chrono::milliseconds alone = std::chrono::seconds(1);
+
 // Over one way to form a world; the test says how many ranks.
 class Ways : public testing::TestWithParam<std::string_view> {
  protected:
   bool simulated() const { return GetParam() == "simulated"; }
   // Whether ranks have a control plane, by which a failure of one reaches all.
   bool connected() const { return !simulated() && GetParam() != "loopback"; }
+  std::chrono::milliseconds patience() const { return connected() ? std::chrono::seconds(60) : alone; }
   support::ClusterOptions options() const { return cluster(GetParam()); }
   void run(Rank world, const support::RankBody& body) const { support::run_ranks(world, body, options()); }
 };

@@ -108,14 +108,23 @@ TEST(Launch, AWorkerThatIgnoresTheRequestOrIsStoppedIsKilled) {
 
 TEST(Launch, AWorkerHasAsLongToEndAsItsLaunchGivesIt) {
   const Folder folder;
-  Launch launch = shell(2,
-                        "test $RANVIER_RANK = 1 && exit 3; "
-                        "trap 'sleep 0.5; touch $FOLDER/cleaned; exit 1' TERM; while :; do sleep 0.05; done",
-                        folder);
+  // A failure that comes before the other worker has set its trap ends that one at once.
+  const auto cleaning = [&](int naps) {
+    return shell(2,
+                 "if test $RANVIER_RANK = 1; then until test -e $FOLDER/waits; do sleep 0.01; done; exit 3; fi; "
+                 "trap 'for i in $(seq " +
+                     std::to_string(naps) +
+                     "); do sleep 0.05; done; touch $FOLDER/cleaned; exit 1' TERM; "
+                     "touch $FOLDER/waits; while :; do sleep 0.05; done",
+                 folder);
+  };
+  Launch launch = cleaning(10);
   launch.term_to_kill = 30s;
   EXPECT_EQ(run_workers(launch), 3);
   EXPECT_TRUE(fs::exists(folder.path() / "cleaned"));
   fs::remove(folder.path() / "cleaned");
+  fs::remove(folder.path() / "waits");
+  launch = cleaning(200);
   launch.term_to_kill = 100ms;
   EXPECT_EQ(run_workers(launch), 3);
   EXPECT_FALSE(fs::exists(folder.path() / "cleaned"));

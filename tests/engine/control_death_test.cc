@@ -117,19 +117,19 @@ TEST_P(ControlDeath, WhenTwoDieAtOnceEverySurvivorNamesOneOfThem) {
 }
 
 TEST_P(ControlDeath, AStoppedRankIsGivenUpAndLearnsOfItWhenItGoesOn) {
-  auto world = running_world(4, {.suspect_after = 200ms, .dead_after = 600ms});
+  auto world = running_world(4, {.suspect_after = 500ms, .dead_after = 1500ms});
   world[2].signal(SIGSTOP);
   const std::string verdict =
-      "2 rank 2 has been silent for 0.6 s; see whether it is stopped or its host out of reach\n";
+      "2 rank 2 has been silent for 1.5 s; see whether it is stopped or its host out of reach\n";
   for (const std::size_t rank : {0U, 1U, 3U}) EXPECT_EQ(world[rank].line(), verdict) << "rank " << rank;
   world[2].signal(SIGCONT);
   EXPECT_EQ(world[2].line(), verdict);
 }
 
 TEST_P(ControlDeath, AJobThatIsStoppedAsAWholeGoesOnAsAWhole) {
-  auto world = running_world(3, {.suspect_after = 200ms, .dead_after = 600ms});
+  auto world = running_world(3, {.suspect_after = 500ms, .dead_after = 1500ms});
   for (const RankProcess& process : world) process.signal(SIGSTOP);
-  std::this_thread::sleep_for(1200ms);
+  std::this_thread::sleep_for(2s);
   for (const RankProcess& process : world) process.signal(SIGCONT);
   std::this_thread::sleep_for(300ms);
   world[0].signal(SIGKILL);

@@ -87,7 +87,7 @@ TEST(StoreExchange, SaysThatOthersCameToAWorldOfAnotherSize) {
   for (const Rank rank : {0, 1})
     ranks.emplace_back([&, rank] {
       try {
-        exchange_through(*store, rank, 2 + rank)("text", steady_clock::now() + 500ms);
+        exchange_through(*store, rank, 2 + rank)("text", steady_clock::now() + 2s);  // the other one's thread begins
         ADD_FAILURE() << "rank " << rank << " met a world of another size";
       } catch (const Error& error) {
         EXPECT_EQ(error.kind(), ErrorKind::timeout);
@@ -101,16 +101,34 @@ TEST(StoreExchange, SaysThatOthersCameToAWorldOfAnotherSize) {
   for (std::thread& rank : ranks) rank.join();
 }
 
+// Knows how often somebody has come as rank 0.
+class CountingStore final : public Store {
+ public:
+  void set(const std::string& key, std::string_view value) override {
+    inner_->set(key, value);
+    if (key == "rank/0") ++came;
+  }
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+    return inner_->get(key, timeout);
+  }
+  std::int64_t add(const std::string& key, std::int64_t delta) override { return inner_->add(key, delta); }
+
+  std::atomic<int> came = 0;
+
+ private:
+  const std::shared_ptr<Store> inner_ = memory_store();
+};
+
 // One of them meets the others.
 TEST(StoreExchange, ASecondProcessOfTheSameRankIsNoticedWhenAllHaveCome) {
-  const auto store = memory_store();
+  CountingStore store;
   std::atomic<int> told = 0, met = 0;
   std::vector<std::thread> processes;
   for (const Rank rank : {0, 0, 1})
     processes.emplace_back([&, rank] {
-      if (rank == 1) std::this_thread::sleep_for(200ms);  // or the first of rank 0 has met it before the second comes
+      while (rank == 1 && store.came < 2) std::this_thread::yield();  // or the first meets it before the second comes
       try {
-        exchange_through(*store, rank, 2)("text", steady_clock::now() + 60s);
+        exchange_through(store, rank, 2)("text", steady_clock::now() + 60s);
         ++met;
       } catch (const Error& error) {
         EXPECT_EQ(error.kind(), ErrorKind::config);

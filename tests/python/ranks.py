@@ -50,7 +50,7 @@ def run_ranks(
     body: Callable[..., Any],
     *args: Any,
     lost: Collection[int] = (),
-    limit: float = 90,
+    limit: float = 240,
     daemon: bool = True,
     environment: dict[str, str] | None = None,
     preload: str = "",

@@ -15,8 +15,8 @@ from ranks import on_ranks, run_ranks
 TRANSPORTS = ["shm", "tcp", "udp"]
 
 
-def work_through(rank, world, seconds):
-    """Collectives and messages of several sizes for so long, each checked; how many rounds."""
+def work_through(rank, world, seconds, enough=lambda: True):
+    """Collectives and messages of several sizes for so long, and until all have had enough, each checked; how many rounds."""
     rounds, deadline = 0, time.monotonic() + seconds
     going = torch.ones(1)
     while going.item() > 0:
@@ -30,8 +30,8 @@ def work_through(rank, world, seconds):
             work.wait()
         assert torch.equal(got, torch.full((5000,), float((rank - 1) % world)))
         rounds += 1
-        going.fill_(float(time.monotonic() < deadline))
-        dist.all_reduce(going, dist.ReduceOp.MIN)
+        going.fill_(float(time.monotonic() < deadline or not enough()))
+        dist.all_reduce(going, dist.ReduceOp.MAX)
     return rounds
 
 
@@ -41,11 +41,10 @@ def under_signals(rank, world):
         signal.signal(number, lambda *_: caught.append(1))
         signal.setitimer(timer, 0.002, 0.002)
     try:
-        rounds = work_through(rank, world, 2)
+        rounds = work_through(rank, world, 2, lambda: len(caught) > 50)  # Python looks once behind each operation
     finally:
         for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF):
             signal.setitimer(timer, 0)
-    assert len(caught) > 50, "of 500 and more"
     return rounds
 
 
@@ -81,7 +80,8 @@ def stopped_for_a_while(rank, world, seconds):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize(("seconds", "limit"), [(2.5, None), (3.5, "8000")])
+# Less by so much that a busy machine may let it go on late: by default 3 s of silence are too many, and 1 s is suspicious.
+@pytest.mark.parametrize(("seconds", "limit"), [(1.5, None), (3.5, "8000")])
 def test_a_rank_that_is_stopped_for_less_than_it_may_be_silent_goes_on(transport, seconds, limit):
     environment = {"RANVIER_TRANSPORT": transport} | ({"RANVIER_DEAD_AFTER_MS": limit} if limit else {})
     longest = on_ranks(3, stopped_for_a_while, seconds, environment=environment)
@@ -89,19 +89,18 @@ def test_a_rank_that_is_stopped_for_less_than_it_may_be_silent_goes_on(transport
 
 
 def interrupted(rank, world):
-    """Ctrl-C of one rank, which waits for what comes a second later."""
+    """Ctrl-C of one rank, a second after it has begun to wait, for what comes another second later."""
     tensor = torch.ones(3)
     dist.barrier()
     if rank == 1:
-        time.sleep(1)
+        time.sleep(2)
         dist.all_reduce(tensor)
         return tensor.tolist()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started in the background by a shell ignores it
-    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     try:
         dist.all_reduce(tensor)
-        for _ in range(1000):  # until Python looks at signals
-            time.sleep(0.001)
+        time.sleep(10)  # until Python looks at signals, or the other rank was first
     except KeyboardInterrupt:
         return tensor.tolist()
     return None

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "ranvier/error.h"
 #include "support/cluster.h"
@@ -28,11 +29,13 @@ TEST(PeerAverage, KeepsTheSumOfAllReplicasAndGivesEachSampleOnce) {
     std::mutex mutex;
     std::multiset<std::uint64_t> samples;
     std::vector<std::vector<float>> held(static_cast<std::size_t>(world));
+    std::atomic<Rank> begun = 0;
     run_ranks(world,
               [&](Communicator& comm) {
                 // Powers of two, so that means are exact.
                 std::vector<float> x(size, static_cast<float>(1U << static_cast<unsigned>(comm.rank() + 10)));
                 PeerAverage peers(comm, x, 5, 1);
+                bool has_begun = false;
                 for (const std::uint64_t stop : {100U, 205U}) {
                   for (;;) {
                     const auto start = peers.begin(stop, 2);
@@ -42,14 +45,16 @@ TEST(PeerAverage, KeepsTheSumOfAllReplicasAndGivesEachSampleOnce) {
                       const std::lock_guard lock(mutex);
                       for (std::uint64_t n = 0; n < start.count; ++n) samples.insert(start.first + n);
                     }
-                    std::this_thread::sleep_for(300us);  // else rank 0 might take them all
+                    // Else those who have a core might take them all.
+                    if (!std::exchange(has_begun, true)) ++begun;
+                    while (begun < world) std::this_thread::sleep_for(300us);
                     peers.update(x, start.count, [] {});
                   }
                   comm.barrier();
                 }
                 peers.read(x);
-                if (world > 1) {
-                  EXPECT_GT(peers.averages(), 0U) << comm.rank() << " of " << world;
+                if (comm.rank() % 2 == 1 || (world > 1 && comm.rank() + 1 == world)) {
+                  EXPECT_GT(peers.averages(), 0U) << comm.rank() << " of " << world << ", which asks others";
                 }
                 held[static_cast<std::size_t>(comm.rank())] = x;
                 peers.leave();
@@ -237,7 +242,7 @@ TEST(PeerAverage, NobodyWaitsForSamplesWhileParametersAreOnTheirWay) {
       },
       slow);
   for (const std::size_t asks : {1, 3})
-    for (const std::size_t is_asked : {0, 2}) EXPECT_GT(steps[is_asked], 10 * steps[asks]) << is_asked << ' ' << asks;
+    for (const std::size_t is_asked : {0, 2}) EXPECT_GT(steps[is_asked], 3 * steps[asks]) << is_asked << ' ' << asks;
 }
 
 }  // namespace

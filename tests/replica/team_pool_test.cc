@@ -151,8 +151,8 @@ TEST(TeamPool, ARankThatIsLostMeanwhileIsToldToAll) {
                              std::this_thread::sleep_for(50ms);
                              throw std::runtime_error("it ends");
                            }
-                           pool.prepare({{0, 0, 0}});
                            try {
+                             pool.prepare({{0, 0, 0}});
                              while (!pool.all_are_ready(TeamPool::Hear::now)) std::this_thread::sleep_for(1ms);
                            } catch (const Error&) {
                              ++told;

@@ -192,8 +192,9 @@ std::vector<std::string_view> all_ways() {
 CommunicatorOptions ClusterOptions::patient() {
   CommunicatorOptions options;
   options.measure = false;  // what links are like today would choose in which order floats are added
-  options.timeout = 40s;
-  options.join_timeout = 40s;
+  options.timeout = 100s;
+  options.join_timeout = 100s;
+  options.dead_after = 30s;
   return options;
 }
 

@@ -28,9 +28,10 @@ struct ClusterOptions {
   std::string_view way = "loopback";
   CommunicatorOptions communicator = patient();
   SimulationOptions simulation = {};
-  std::chrono::seconds watchdog = std::chrono::seconds(100);
+  std::chrono::seconds watchdog = std::chrono::seconds(240);
 
-  // Deadlines short enough for a test that hangs, long enough for one that shares two cores under a sanitizer.
+  // Deadlines short enough for a test that hangs, long enough for one that shares two cores under a sanitizer, where a
+  // thread may be silent for long, too.
   static CommunicatorOptions patient();
 };
 

@@ -141,8 +141,9 @@ TEST(Grpc, IsEncryptedByCertificatesOrNotAtAll) {
                 HasSubstr("by certificates only"));
 }
 
-// They are HTTP/2 as the calls of the control plane are, and have shown that they are of this job.
-TEST(Grpc, LanesThatComeWhileTheControlPlaneStillMeetsWaitAtTheDoor) {
+// How many lanes wait at the door of rank 0 when its control plane has met that of rank 1, which comes to that so much
+// later than its lanes.
+std::size_t lanes_come_early(std::chrono::milliseconds later) {
   using transport::TcpMeeting;
   const WorldInfo called{.rank = 0, .world = 2}, calling{.rank = 1, .world = 2};
   const auto door = std::make_shared<transport::TcpDoor>("", PortRange{}, SocketBuffers{});
@@ -159,14 +160,23 @@ TEST(Grpc, LanesThatComeWhileTheControlPlaneStillMeetsWaitAtTheDoor) {
   std::vector<std::unique_ptr<Transport>> world(2);
   std::jthread early([&] { world[1] = lanes[1]->connect(addresses, deadline); });
   std::jthread late([&] {
-    std::this_thread::sleep_for(300ms);
+    std::this_thread::sleep_for(later);
     EXPECT_EQ(other_control.connect(control_addresses, {{0, 0}}, deadline).size(), 1U);
   });
   EXPECT_EQ(control.connect(control_addresses, {{1, 0}}, deadline).size(), 1U);
-  EXPECT_EQ(door->waiting.size(), std::size_t{lane_count});
+  const std::size_t waiting = door->waiting.size();
   world[0] = lanes[0]->connect(addresses, deadline);
   early.join();
   exchange(world);
+  return waiting;
+}
+
+// They are HTTP/2 as the calls of the control plane are, and have shown that they are of this job. On a busy machine it
+// takes a while until all of them are there.
+TEST(Grpc, LanesThatComeWhileTheControlPlaneStillMeetsWaitAtTheDoor) {
+  std::size_t waiting = 0;
+  for (auto later = 200ms; waiting < lane_count && later < 10s; later *= 3) waiting = lanes_come_early(later);
+  EXPECT_EQ(waiting, std::size_t{lane_count});
 }
 
 // A meeting of two of which one has come.
@@ -423,14 +433,9 @@ TEST(Grpc, WhoseCertificateHasExpiredOrNamesAnotherHostIsNotLetIn) {
   };
   for (const std::string bad : {"old", "other"})
     for (const Rank who : {0, 1}) {
-      std::vector<std::unique_ptr<Endpoint>> meeting;
-      for (Rank rank = 0; rank < 2; ++rank) meeting.push_back(endpoint(rank, rank == who ? bad : "good"));
-      const auto addresses = addresses_of(meeting);
-      on_threads(2, [&](Rank rank) {
-        const auto connect = [&] { meeting[static_cast<std::size_t>(rank)]->connect(addresses, Clock::now() + 1s); };
-        EXPECT_THAT(refusal(connect, ErrorKind::unreachable),
-                    AllOf(HasSubstr("rank " + std::to_string(1 - rank)), HasSubstr(rank == 1 ? "certificate" : "")));
-      });
+      const auto told = told_when_they_meet([&](Rank rank) { return endpoint(rank, rank == who ? bad : "good"); });
+      EXPECT_THAT(told[0], HasSubstr("rank 1"));
+      EXPECT_THAT(told[1], AllOf(HasSubstr("rank 0"), HasSubstr("certificate")));
     }
 }
 

@@ -182,27 +182,38 @@ TEST(TcpMeeting, WhoConnectsLaterFindsNobody) {
   expect_connected(world);
 }
 
-TEST(TcpMeeting, WhoComesForTheNextMeetingWaitsAtTheSameDoor) {
-  std::vector<std::shared_ptr<TcpDoor>> doors;
+// How many wait at the door for a second meeting of two, of whom the one that dials comes to it `late` before it comes
+// to the first one.
+std::size_t come_early(std::chrono::milliseconds late) {
+  const auto door = std::make_shared<TcpDoor>("", PortRange{}, SocketBuffers{});
   std::vector<TcpMeeting> control, data;
   std::vector<std::string> control_addresses, data_addresses;
   for (Rank rank = 0; rank < 2; ++rank) {
-    const auto door = doors.emplace_back(std::make_shared<TcpDoor>("", PortRange{}, SocketBuffers{}));
+    // The one that dials does so on two threads, and a door is for one.
+    const auto shared = rank == 0 ? door : nullptr;
     const WorldInfo info{.rank = rank, .world = 2};
-    control.emplace_back(info, MeetingOptions{.purpose = TcpPurpose::control, .door = door});
-    data.emplace_back(info, MeetingOptions{.purpose = TcpPurpose::data, .door = door});
+    control.emplace_back(info, MeetingOptions{.purpose = TcpPurpose::control, .door = shared});
+    data.emplace_back(info, MeetingOptions{.purpose = TcpPurpose::data, .door = shared});
     control_addresses.push_back(control.back().address());
     data_addresses.push_back(data.back().address());
   }
   const auto deadline = Clock::now() + tcp_patience;
-  std::jthread early([&] { EXPECT_EQ(data[1].connect(data_addresses, {{0, 0}}, deadline).size(), 1U); });
-  std::jthread late([&] {
-    std::this_thread::sleep_for(300ms);
+  std::jthread next([&] { EXPECT_EQ(data[1].connect(data_addresses, {{0, 0}}, deadline).size(), 1U); });
+  std::jthread first([&] {
+    std::this_thread::sleep_for(late);
     EXPECT_EQ(control[1].connect(control_addresses, {{0, 0}}, deadline).size(), 1U);
   });
   EXPECT_EQ(control[0].connect(control_addresses, {{1, 0}}, deadline).size(), 1U);
-  EXPECT_EQ(doors[0]->waiting.size(), 1U);
+  const std::size_t waiting = door->waiting.size();
   EXPECT_EQ(data[0].connect(data_addresses, {{1, 0}}, deadline).size(), 1U);
+  return waiting;
+}
+
+// On a busy machine it takes a while until he is there.
+TEST(TcpMeeting, WhoComesForTheNextMeetingWaitsAtTheSameDoor) {
+  std::size_t waiting = 0;
+  for (auto late = 200ms; waiting < 1 && late < 10s; late *= 3) waiting = come_early(late);
+  EXPECT_EQ(waiting, 1U);
 }
 
 // Where nothing but HTTP/2 passes, the first bytes show it: its preface, or in TLS the name that RFC 7301 has for it.

@@ -109,6 +109,7 @@ TEST(Udp, AWaiterWakesForBytesAndForInterrupts) {
   EXPECT_EQ(world[1]->try_recv(0, 0, {}).size(), 10U);
 }
 
+// 64 KiB, where no packet of them is late.
 TEST(Udp, OnASlowLineAReceiverSleepsUntilAGoodPartIsThere) {
   const auto world = udp_world(2);
   EXPECT_GE(median_found_after_sleeps(*world[0], *world[1]), 60U << 10);

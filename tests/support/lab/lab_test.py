@@ -27,14 +27,16 @@ if rank == 1:
     own.bind((os.environ["LAB_ADDRESS"], 7002))
     own.settimeout(30)  # until its sender has begun
     (store / "ready").touch()
-    count = 0
-    try:
-        while True:
-            own.recv(1000)
-            own.settimeout(1)
-            count += 1
-    except TimeoutError:
-        print(count)
+    count, is_over = 0, False
+    while not is_over:
+        is_over = (store / "sent").exists()  # what comes later than that and a pause has been lost
+        try:
+            while own.recv(1000):
+                own.settimeout(0.5)
+                count += 1
+        except TimeoutError:
+            is_over = is_over or count == 0
+    print(count)
 else:
     while not (store / "ready").exists():
         time.sleep(0.01)
@@ -43,6 +45,7 @@ else:
         own.sendto(bytes(100), to)
         if i % 100 == 0:
             time.sleep(0.001)
+    (store / "sent").touch()
 """
 
 # Each host answers with its rank on TCP and asks all the others.
@@ -117,7 +120,7 @@ class Hosts(unittest.TestCase):
             # Host 1 heeds no SIGTERM.
             words = ["sh", "-c", "[ $RANVIER_RANK = 0 ] || trap '' TERM; sleep 1000 & sleep 1000; sleep 1000"]
             began = time.monotonic()
-            results = lab.run(words, limit=0.5)
+            results = lab.run(words, limit=3)  # by then it has said so, and sleeps
             self.assertLess(time.monotonic() - began, 30)
             self.assertEqual([result.timed_out for result in results], [True, True])
             self.assertEqual([result.code for result in results], [-signal.SIGTERM, -signal.SIGKILL])
@@ -129,9 +132,10 @@ class Hosts(unittest.TestCase):
                 line = network.bits_per_second(flow_rate or rate) / 8
                 for said in self.succeed(lab.run([sys.executable, HERE / "streams.py", "1"], limit=30)):
                     share = json.loads(said)["bytes_per_second"] / line
-                    # Headers take 4 %; a bucket that was full adds a little; a busy machine may carry less.
-                    self.assertGreater(share, 0.5)
-                    self.assertLess(share, 1.0)
+                    # Headers take 4 %; a bucket that was full adds a little, and what a receiver that was kept from its core finds
+                    # in his buffer; a busy machine may carry less. Another line of these would be an eighth, or eight times it.
+                    self.assertGreater(share, 0.2)
+                    self.assertLess(share, 1.3)
 
     def test_host_0_may_have_a_slower_link(self):
         with Lab(hosts=2, rate="80Mbit", slow_host="8Mbit") as lab:
@@ -277,8 +281,8 @@ class CommandLine(unittest.TestCase):
         self.assertEqual((result.returncode, sorted(result.stdout.splitlines())), (3, ["0: here", "1: here"]))
 
     def test_says_who_was_too_slow(self):
-        result = self.lab("--limit", "0.5", "--", "sh", "-c", "[ $RANVIER_RANK = 0 ] || sleep 1000")
-        self.assertEqual((result.returncode, result.stderr), (1, "lab.py: host 1 had not ended after 0.5 s\n"))
+        result = self.lab("--limit", "3", "--", "sh", "-c", "[ $RANVIER_RANK = 0 ] || sleep 1000")
+        self.assertEqual((result.returncode, result.stderr), (1, "lab.py: host 1 had not ended after 3 s\n"))
 
     def test_refuses_in_one_sentence(self):
         result = self.lab("--rate", "fast", "--", "true")
