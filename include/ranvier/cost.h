@@ -100,7 +100,8 @@ struct LinkModel {
 std::size_t slice_for(double seconds_per_byte, std::size_t most);
 // CompileOptions::ahead_bytes over such links, which take `latency` seconds one way: what a link carries in ten
 // milliseconds, but no more than `most`, so that short slices keep nobody waiting sooner than long ones. On paths of
-// more than a millisecond all there is: rounds follow one another.
+// more than a millisecond, in 64 times what they take beyond that as well, which soon is all there is: rounds follow
+// one another.
 std::size_t ahead_for(double latency, double seconds_per_byte, std::size_t most);
 
 // The part of a schedule's counts that decides how long it takes on these links: of the busiest rank, of all together

@@ -27,8 +27,10 @@ constexpr std::size_t least_slice = 16 << 10;
 // ago.
 constexpr double late_seconds = 10e-3;
 // On longer paths a round trip, and more so until a lost packet is missed and sent again, is what keeps ranks waiting.
-// How much lines carry meanwhile is not to be measured in a moment, and to be too far ahead costs nothing there.
+// How much lines carry meanwhile is not to be measured in a moment, and to be too far ahead costs little there: of 20
+// ms more than a second's worth. A latency of little more than a millisecond may be that of busy cores.
 constexpr double short_path = 1e-3;  // seconds, one way
+constexpr double ahead_of_a_path = 64;
 
 // Follows the chunks of all ranks through the rounds: the longest chain of messages, in which a message counts as one
 // or as its chunks.
@@ -214,9 +216,9 @@ std::size_t slice_for(double seconds_per_byte, std::size_t most) {
 }
 
 std::size_t ahead_for(double latency, double seconds_per_byte, std::size_t most) {
-  if (latency > short_path) return std::numeric_limits<std::size_t>::max();
-  if (seconds_per_byte * static_cast<double>(most) <= late_seconds) return most;
-  return static_cast<std::size_t>(late_seconds / seconds_per_byte);
+  const double longer = std::max(latency - short_path, 0.0), seconds = late_seconds + ahead_of_a_path * longer;
+  if (longer == 0 && seconds_per_byte * static_cast<double>(most) <= seconds) return most;
+  return static_cast<std::size_t>(std::min(seconds / seconds_per_byte, 0x1p62));
 }
 
 RankCost decisive(const LinkModel& model, const ScheduleCost& cost, std::size_t bytes, std::size_t slice_bytes) {

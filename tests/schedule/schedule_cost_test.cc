@@ -187,12 +187,14 @@ TEST(Slices, AreWhatASlowLinkCarriesInAMillisecond) {
   EXPECT_EQ(slice_for(0, most), most) << "nothing was measured";
 }
 
-TEST(Slices, AreAheadByWhatALineCarriesWhileARankIsLateAndByAllOfThemOnALongPath) {
+TEST(Slices, AreAheadByWhatALineCarriesWhileARankIsLateAndByMoreOnALongPath) {
   constexpr std::size_t most = 512 << 10;
   EXPECT_EQ(ahead_for(100e-6, 8 / 200e6, most), 250'000U);
   EXPECT_EQ(ahead_for(100e-6, 8 / 10e9, most), most) << "one slice, as there was";
   EXPECT_EQ(ahead_for(100e-6, 0, most), most) << "nothing was measured";
-  EXPECT_GT(ahead_for(20e-3, 8 / 200e6, most), 1U << 30);
+  EXPECT_GT(ahead_for(20e-3, 8 / 200e6, most), std::size_t{16} << 20);
+  EXPECT_GT(ahead_for(20e-3, 0, most), 1U << 30) << "nothing was measured";
+  EXPECT_LT(ahead_for(1.1e-3, 8 / 100e6, most), 2 * ahead_for(1e-3, 8 / 100e6, most)) << "cores that were busy";
 }
 
 }  // namespace
