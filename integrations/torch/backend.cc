@@ -7,6 +7,7 @@
 
 #include "integrations/torch/errors.h"
 #include "integrations/torch/forks.h"
+#include "integrations/torch/interrupts.h"
 #include "integrations/torch/ranvier_backend.h"
 #include "integrations/torch/tensors.h"
 #include "ranvier/callback.h"
@@ -173,6 +174,7 @@ intrusive_ptr<c10d::Backend> make_backend(const intrusive_ptr<c10d::Store>& stor
     const auto rendezvous = torch_store(store);
     CommunicatorOptions settings = options;
     settings.element_name = element_name;
+    settings.check_interrupt = check_interrupt;
     const bool is_group = !options.world_ranks.empty();
     if (!settings.siblings)
       settings.siblings =

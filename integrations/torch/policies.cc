@@ -70,11 +70,12 @@ using Handle = c10::intrusive_ptr<PolicyHandle>;
 // Of steps that all take alike, for samples that each rank has by itself: the policy, and why. `step_seconds`: of each
 // rank's computing; late steps and exchanges as PolicySituation has them.
 std::tuple<std::string, std::string> choose_in_step(const std::vector<double>& step_seconds, double late_share,
-                                                    double late_factor, const std::vector<std::int64_t>& nodes,
-                                                    double inside_seconds, double between_seconds,
-                                                    const std::string& current) {
+                                                    double late_factor, double late_of,
+                                                    const std::vector<std::int64_t>& nodes, double inside_seconds,
+                                                    double between_seconds, const std::string& current) {
   PolicySituation now{.late_share = late_share,
                       .late_factor = late_factor,
+                      .late_of = late_of,
                       .nodes = {nodes.begin(), nodes.end()},
                       .samples = static_cast<double>(step_seconds.size()),
                       .inside_seconds = inside_seconds,
@@ -132,12 +133,12 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
   library.def("host_number(str node) -> int",
               [](const std::string& node) { return static_cast<std::int64_t>(ranvier::host_number(node)); });
   library.def(
-      "choose_in_step(float[] step_seconds, float late_share, float late_factor, int[] nodes, float inside_seconds, "
-      "float between_seconds, str current) -> (str, str)",
-      [](const std::vector<double>& step_seconds, double late_share, double late_factor,
+      "choose_in_step(float[] step_seconds, float late_share, float late_factor, float late_of, int[] nodes, "
+      "float inside_seconds, float between_seconds, str current) -> (str, str)",
+      [](const std::vector<double>& step_seconds, double late_share, double late_factor, double late_of,
          const std::vector<std::int64_t>& nodes, double inside_seconds, double between_seconds,
          const std::string& current) {
-        return ranvier::pytorch::choose_in_step(step_seconds, late_share, late_factor, nodes, inside_seconds,
+        return ranvier::pytorch::choose_in_step(step_seconds, late_share, late_factor, late_of, nodes, inside_seconds,
                                                 between_seconds, current);
       });
 }

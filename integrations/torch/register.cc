@@ -5,6 +5,7 @@
 
 #include "integrations/torch/backend.h"
 #include "integrations/torch/errors.h"
+#include "integrations/torch/interrupts.h"
 #include "integrations/torch/settings.h"
 #include "ranvier/error.h"
 
@@ -30,6 +31,11 @@ void attach(const Group& group, const Settings& settings) {
 
 void abort_group(const Group& group, const std::string& reason) {
   abort(*group->getBackend(c10::DeviceType::CPU), reason);
+}
+
+// `carrier` brings the store; null: none.
+void set_interrupts_of(const std::optional<Group>& carrier) {
+  set_interrupts(carrier ? (*carrier)->getStore() : c10::intrusive_ptr<c10d::Store>());
 }
 
 std::vector<std::int64_t> losses_of_group(const Group& group) {
@@ -66,6 +72,8 @@ TORCH_LIBRARY(ranvier, library) {
               &ranvier::pytorch::attach);
   library.def("abort(__torch__.torch.classes.c10d.ProcessGroup group, str reason) -> ()",
               &ranvier::pytorch::abort_group);
+  library.def("set_interrupts(__torch__.torch.classes.c10d.ProcessGroup? carrier) -> ()",
+              &ranvier::pytorch::set_interrupts_of);
   library.def("losses(__torch__.torch.classes.c10d.ProcessGroup group) -> int[]", &ranvier::pytorch::losses_of_group);
   library.def("bounded_loss(__torch__.torch.classes.c10d.ProcessGroup group) -> (float, int)",
               &ranvier::pytorch::bounded_loss_of_group);

@@ -3,11 +3,13 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <thread>
 
 #include "integrations/torch/errors.h"
 #include "integrations/torch/forks.h"
-#include "ranvier/error.h"
 #include "ranvier/timeouts.h"
 
 namespace ranvier::pytorch {
@@ -19,6 +21,8 @@ namespace {
 
 // Whoever waits looks that often whether another thread has added the next part.
 constexpr auto a_moment = std::chrono::microseconds(20);
+
+constexpr int no_graph_task = -1;
 
 bool is_usage(const std::exception_ptr& error) {
   try {
@@ -74,8 +78,12 @@ void PendingWork::not_started(std::exception_ptr error) {
   const bool is_first = !part(0);
   fail(error);
   if (!is_first || !is_usage(error)) return;
-  if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+  end_record();
   std::rethrow_exception(first_error_);  // nothing is under way, and nobody else has this work
+}
+
+void PendingWork::end_record() {
+  if (recordFunctionEndCallback_) recordFunctionEndCallback_();
 }
 
 void PendingWork::fail(std::exception_ptr error) {
@@ -109,7 +117,7 @@ void PendingWork::complete() {
   call_.inputs.clear();
   call_.write_backs.clear();
   call_.finish = {};
-  if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+  end_record();
   if (first_error_)
     future_->setError(first_error_);
   else
@@ -175,8 +183,26 @@ std::vector<at::Tensor> PendingWork::result() {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> PendingWork::getFuture() {
-  if (!future_->completed()) require_no_fork_since(forks_, rank_);
+  if (future_->completed()) return future_;
+  require_no_fork_since(forks_, rank_);
+  if (torch::autograd::get_current_graph_task_id() != no_graph_task) wait_at_the_end_of_backward();
   return future_;
+}
+
+// DDP waits there for the Futures of its buckets, and nothing interrupts the wait for a Future of torch's, nor does it
+// move what it waits for. What it called for later it does later: so this wait comes first.
+void PendingWork::wait_at_the_end_of_backward() {
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [weak = c10::weak_intrusive_ptr<PendingWork>(c10::intrusive_ptr<PendingWork>::reclaim_copy(this))] {
+        if (torch::autograd::get_current_node()) return;  // of a backward within another, which has more to do
+        const auto self = weak.lock();
+        if (!self) return;
+        try {
+          self->wait(kNoTimeout);
+        } catch (const c10::Error&) {
+          // The Future has it.
+        }
+      });
 }
 
 }  // namespace ranvier::pytorch

@@ -12,6 +12,7 @@
 #include "integrations/torch/staging.h"
 #include "integrations/torch/tensors.h"
 #include "ranvier/communicator.h"
+#include "ranvier/error.h"
 
 namespace ranvier::pytorch {
 
@@ -43,14 +44,18 @@ class PendingWork final : public c10d::Work {
       not_started(std::current_exception());
     }
   }
-  // A part that runs to its end inside `body()`. Nothing more is run once a part has failed.
+  // A part that runs to its end inside `body()`. Nothing more is run once a part has failed. What is no Error, such as
+  // what interrupts it, is thrown on: it is the caller's own, and not the operation's.
   template <class Body>
   void run(Body&& body) {
     if (failed()) return;
     try {
       body();
-    } catch (...) {
+    } catch (const Error&) {
       fail(std::current_exception());
+    } catch (...) {
+      end_record();
+      throw;
     }
   }
   // All parts are started, but for those that others add. Once they have ended, on whatever thread, the Future
@@ -72,6 +77,8 @@ class PendingWork final : public c10d::Work {
   std::optional<ranvier::Work> part(std::size_t index) const;
   void not_started(std::exception_ptr error);
   void fail(std::exception_ptr error);
+  void end_record();  // of torch's profiler
+  void wait_at_the_end_of_backward();
   bool failed() const;
   void part_ended();
   void complete();

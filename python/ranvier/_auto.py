@@ -34,7 +34,7 @@ class Auto:
         self._period = period or AGAIN
         self._world = dist.get_world_size(group)
         self.computing = Computing(parameters[0].device)
-        self._last = [1.0, 0.0, 1.0]  # the median step's, how many are late, and how late
+        self._last = [1.0, 0.0, 1.0, 0.0]  # the median step's, how many are late, how late, and of how many
         self._exchanges = [0.0, 0.0]  # seconds of an average inside nodes, and of one of everybody's
         self._timed, self._timing = float("-inf"), 0.0
 
@@ -48,7 +48,7 @@ class Auto:
     def choose(self) -> tuple[str, str]:
         """The policy from now on, and why. Every rank calls."""
         reports = self._collect(self._report())
-        steps, shares, factors = ([report[i] for report in reports] for i in range(3))
+        steps, shares, factors, counts = ([report[i] for report in reports] for i in range(4))
         late = sum(shares)
         factor = sum(share * factor for share, factor in zip(shares, factors, strict=True)) / late if late > 0 else 1.0
         if self._is_timing_due():
@@ -57,7 +57,7 @@ class Auto:
             self._timed = time.perf_counter()
             self._timing = self._timed - began
         chosen: tuple[str, str] = _library.load().choose_in_step(
-            steps, late / self._world, factor, self._teams.groups(1), *self._exchanges, self.name
+            steps, late / self._world, factor, sum(counts), self._teams.groups(1), *self._exchanges, self.name
         )
         self.name = chosen[0]
         return chosen
@@ -85,7 +85,7 @@ class Auto:
         if took := self.computing.took():
             median = max(statistics.median(took), 1e-9)
             late = [each / median for each in took if each > 2 * median]
-            self._last = [median, len(late) / len(took), statistics.fmean(late) if late else 1.0]
+            self._last = [median, len(late) / len(took), statistics.fmean(late) if late else 1.0, len(took)]
         return self._last
 
     def _is_timing_due(self) -> bool:

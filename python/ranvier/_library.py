@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ranvier import settings
+from ranvier import _interrupts, settings
 from ranvier._declining import telling_whoever_comes
 from ranvier._parts import library_for
 
@@ -78,25 +78,39 @@ def _connect(
     return carrier
 
 
+def tell_of_failure() -> bool:
+    """If an exception ends this process, its groups end, and the other ranks are told which; whether one does."""
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_exc", getattr(sys, "last_value", None))
+    if error is None:
+        return False
+    said = f"{type(error).__name__}: {_first_line(error)}".removesuffix(": ")
+    for group in _groups():
+        load().abort(group.boxed(), f"rank {group.rank()} ended with {said}")
+    return True
+
+
 def leave() -> None:
     """Ends all groups of this process; if an exception ends it, the other ranks are told which."""
-    groups = list(_apart)
-    if dist.is_initialized():
-        groups += [each for each in dist.distributed_c10d._world.pg_map if isinstance(each, dist.ProcessGroup) and is_ours(each)]
+    groups = _groups()
     if not groups:
         return
-    error = None if hasattr(sys, "ps1") else getattr(sys, "last_exc", getattr(sys, "last_value", None))
+    failed = tell_of_failure()
     for group in groups:
-        if error is not None:
-            reason = f"rank {group.rank()} ended with {type(error).__name__}: {_first_line(error)}"
-            load().abort(group.boxed(), reason)
-        elif group in _apart:  # others may wait for what this rank alone could still do
+        if not failed and group in _apart:  # others may wait for what this rank alone could still do
             load().abort(group.boxed(), f"rank {group.rank()} ended before finish() of what attach() gave")
         try:
             group.shutdown()
         except RuntimeError as mismatch:  # at the end of the process there is nobody to raise it to
             print(f"ranvier: {mismatch}", file=sys.stderr)
     _let_threads_return()
+
+
+def _groups() -> list[ProcessGroup]:
+    """That ranvier serves, of this process."""
+    groups = list(_apart)
+    if dist.is_initialized():
+        groups += [each for each in dist.distributed_c10d._world.pg_map if isinstance(each, dist.ProcessGroup) and is_ours(each)]
+    return groups
 
 
 def _let_threads_return() -> None:
@@ -135,7 +149,9 @@ def is_ours(group: ProcessGroup) -> bool:
 def load() -> Any:
     """The operators of the library, `torch.ops.ranvier`. Raises RuntimeError where it was built for another torch."""
     torch.ops.load_library(str(library_for(torch.__version__)))
-    return torch.ops.ranvier
+    operators = torch.ops.ranvier
+    _interrupts.watch(operators)
+    return operators
 
 
 def _first_line(error: BaseException) -> str:

@@ -4,6 +4,7 @@ ranvier is installed."""
 from __future__ import annotations
 
 import atexit
+import threading
 from typing import TYPE_CHECKING, Any
 
 from ranvier._functions import extend, is_alone
@@ -30,6 +31,10 @@ def register() -> None:
     dist.Backend.register_backend("ranvier", _create, extended_api=True, devices=devices)
     extend(dist)
     atexit.register(_leave_groups)
+    # Python waits for its threads before that. concurrent.futures, which does so too, has come with torch: what was registered
+    # last is called first.
+    if register_atexit := getattr(threading, "_register_atexit", None):
+        register_atexit(_tell_of_failure)
 
 
 def _create(options: Any, backend_options: Any) -> torch.distributed.Backend:
@@ -55,6 +60,13 @@ def _is_anothers(options: object) -> bool:
     import torch.distributed as dist
 
     return isinstance(options, dist._Backend.Options)
+
+
+def _tell_of_failure() -> None:
+    """Ends groups in which threads of this process may wait for what it will never do, if an exception ended it."""
+    from ranvier._library import tell_of_failure
+
+    tell_of_failure()
 
 
 def _leave_groups() -> None:

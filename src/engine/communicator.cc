@@ -84,7 +84,8 @@ class Communicator::Impl {
                                   .control = control_.get(),
                                   .names = {.rank = rank_name_, .element = options.element_name},
                                   .group = options.name,
-                                  .siblings = options.siblings})) {
+                                  .siblings = options.siblings,
+                                  .check_interrupt = options.check_interrupt})) {
     const bool will_agree = world_ > 1 && control_ != nullptr;
     if (will_agree) engine_->renumber(engine::first_of_meeting);
     if (control_) engine::stand_behind(*control_, engine_);
@@ -514,10 +515,7 @@ void Communicator::send(ConstTypedSpan data, Rank to, std::uint64_t tag) { start
 void Communicator::recv(TypedSpan data, Rank from, std::uint64_t tag) { start_recv(data, from, tag).wait(); }
 
 void Communicator::abort(const std::string& reason) {
-  const Error why(ErrorKind::aborted, fmt::format("{} gave up: {}", rank_name(rank()), reason), rank());
-  if (impl_->control_) impl_->control_->abort(why);
-  impl_->engine_->fail(why);
-  impl_->engine_->settle();
+  impl_->engine_->abort(Error(ErrorKind::aborted, fmt::format("{} gave up: {}", rank_name(rank()), reason), rank()));
 }
 
 std::string Communicator::flight_record() const { return impl_->engine_->recorder().dump(); }

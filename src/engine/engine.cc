@@ -169,10 +169,16 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
   insert(active);
   if (problem) break_down(prefer_verdict(*problem), true, &inline_);
   wanted_.fetch_add(1);
-  drive([this] { return inline_.finished(); }, Pace::caller);
-  wait(inline_, std::nullopt);
+  NextLook look(options_.check_interrupt != nullptr);
+  drive([this] { return inline_.finished(); }, Pace::caller, &look);
+  std::exception_ptr error;
+  try {
+    wait(inline_, std::nullopt);
+    error = inline_.error();
+  } catch (...) {
+    error = std::current_exception();  // the operation has ended all the same
+  }
   stop_wanting();
-  const std::exception_ptr error = inline_.error();
   inline_busy_.store(false, std::memory_order_release);
   if (error) std::rethrow_exception(error);
 }
@@ -264,10 +270,11 @@ bool Engine::wait(const std::function<bool()>& done, std::optional<std::chrono::
   if (done()) return true;
   const auto until = limit ? std::optional(steady_clock::now() + *limit) : std::nullopt;
   const auto over = [&] { return done() || (until && steady_clock::now() >= *until); };
+  NextLook look(options_.check_interrupt != nullptr);
   wanted_.fetch_add(1);
   for (int tries = 0; !over(); ++tries) {
     if (driver_.try_lock()) {
-      drive(over, Pace::caller);
+      drive(over, Pace::caller, &look);
     } else if (tries < 100 && core_.pays()) {
       if (napping_.load()) transport_->interrupt();
       if (const std::uint64_t away = CoreSharing::yield(); done()) core_.came(away);
@@ -278,12 +285,13 @@ bool Engine::wait(const std::function<bool()>& done, std::optional<std::chrono::
       if (!done()) waiters_.wait_for(lock, 1ms);
       sleepers_.fetch_sub(1);
     }
+    if (look.is_due()) look_for_interrupt(done, look);
   }
   stop_wanting();
   return done();
 }
 
-void Engine::drive(const std::function<bool()>& until, Pace pace) {
+void Engine::drive(const std::function<bool()>& until, Pace pace, NextLook* look) {
   const int before_yield = pace == Pace::caller ? traits_.polls_before_yield : 0;
   const int before_nap = pace == Pace::caller ? traits_.polls_before_wait : std::min(traits_.polls_before_wait, 10);
   int idle = 0;
@@ -309,16 +317,18 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
     // A slow but steady stream of progress must not hide a deadline.
     if (round % 64 == 0) watch();
     const bool asks = idle == before_asking + 1 || idle > std::max(before_yield, before_asking);
-    if (asks && takes_long()) {
+    const bool naps = (asks && takes_long()) || (idle > before_yield && (idle > before_nap || !core_.pays()));
+    if (naps) {
       nap();
       away = 0;
     } else if (idle <= before_yield) {
       pause();
-    } else if (idle <= before_nap && core_.pays()) {
-      away = CoreSharing::yield();
     } else {
-      nap();
-      away = 0;
+      away = CoreSharing::yield();
+    }
+    if (look != nullptr && (naps || round % 64 == 0) && look->is_due()) {
+      driver_.unlock();
+      break;
     }
   }
   leave();

@@ -39,8 +39,9 @@ struct EngineOptions {
   // By which the other ranks are told and asked; outlives close(). Null: there is nobody.
   ControlPlane* control = nullptr;
   Names names = {};
-  std::string group = {};                   // its name, in errors that speak of several
-  std::shared_ptr<Siblings> siblings = {};  // null: it has none
+  std::string group = {};                      // its name, in errors that speak of several
+  std::shared_ptr<Siblings> siblings = {};     // null: it has none
+  std::function<void()> check_interrupt = {};  // see CommunicatorOptions; null: nothing interrupts
 };
 
 class BoundedOperation;
@@ -107,7 +108,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // For one that is more than its program, but has a collective's place in their order.
   std::shared_ptr<Operation> start(std::shared_ptr<BoundedOperation> operation, std::chrono::nanoseconds timeout);
 
-  // Waits until what is under way has made `done` true, or `limit` passes; whether it is.
+  // Waits until what is under way has made `done` true, or `limit` passes; whether it is. Throws what check_interrupt
+  // threw: then either it is, or all that was under way has ended.
   bool wait(const std::function<bool()>& done, std::optional<std::chrono::nanoseconds> limit);
   bool wait(Operation& operation, std::optional<std::chrono::nanoseconds> limit) {
     return wait([&] { return operation.finished(); }, limit);
@@ -121,8 +123,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void departed(Rank rank);
   // Throws what the engine failed with, if it has: then nothing of it moves any more.
   void check_alive();
-  // After a failure: ends what is under way. On return none of it touches memory.
-  void settle();
+  // Fails it here and on the other ranks. On return nothing that was under way touches memory.
+  void abort(const Error& why);
 
   // To another rank's question. From any thread.
   std::pair<Answer, std::string> answer(const Question&) const;
@@ -170,8 +172,22 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   enum class Pace { caller, background };
 
+  // When whoever waits looks whether he has been interrupted: engine_interrupt.cc. Short waits do not read the clock.
+  class NextLook {
+   public:
+    explicit NextLook(bool looks) : looks_(looks) {}
+    bool is_due();
+    void postpone() { at_ = {}; }
+
+   private:
+    const bool looks_;
+    std::chrono::steady_clock::time_point at_{};  // the epoch: a while after is_due() is asked next
+  };
+
   std::shared_ptr<Operation> enqueue(Active active, std::chrono::nanoseconds timeout);
-  void drive(const std::function<bool()>& until, Pace pace);  // enters with the driver lock, leaves without it
+  // Enters with the driver lock, leaves without it. Not null, `look`: it also leaves where that is due.
+  void drive(const std::function<bool()>& until, Pace pace, NextLook* look = nullptr);
+  void look_for_interrupt(const std::function<bool()>& done, NextLook& look);
   bool advance_all();
   Progress advance(std::size_t i, bool briefly);  // active_[i], which has its turn
   bool admit();
@@ -188,6 +204,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // `cause`: the operation that cannot go on, where it is one.
   void break_down(const Error& why, bool tell, const Operation* cause = nullptr);
   void end_after_failure();
+  void settle();  // what is under way, after a failure
   void finish_what_has_arrived();
   Error prefer_verdict(const Error& own);
   // ": …", as other communicators of this process say it until then, or nothing.

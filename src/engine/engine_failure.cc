@@ -45,6 +45,12 @@ void Engine::settle() {
   unlock_and_call_back();
 }
 
+void Engine::abort(const Error& why) {
+  if (options_.control != nullptr) options_.control->abort(why);
+  fail(why);
+  settle();
+}
+
 void Engine::departed(Rank rank) {
   if (options_.siblings) options_.siblings->departed(this, rank);
   const std::lock_guard lock(failure_mutex_);

@@ -9,7 +9,7 @@
 
 #include "base/fnv.h"
 #include "base/host.h"
-#include "base/spec.h"
+#include "base/split.h"
 #include "ranvier/error.h"
 #include "ranvier/synchronizer.h"
 #include "ranvier/text.h"
@@ -37,18 +37,20 @@ void demand_inside(const std::string& inner, const Groups& groups, const std::st
 std::map<std::string, Groups> parse_places(std::string_view text, Rank world) {
   std::map<std::string, Groups> places;
   if (text.empty()) return places;
-  const std::string whole = fmt::format("place:{}", text);
-  const auto stages = parse_spec(whole);
-  if (stages.size() != 1 || !stages.front().value.empty())
-    throw Error(ErrorKind::usage, fmt::format("the places '{}' are not how many of each level; write node=2 or "
-                                              "node=4,rack=2",
-                                              text));
-  for (const auto& [level, number] : stages.front().settings) {
-    const auto count = parse_number<std::size_t>(number);
+  for (const auto part : split(text, ',')) {
+    const auto equals = part.find('=');
+    const auto level = part.substr(0, equals);
+    if (level.empty() || equals == std::string_view::npos)
+      throw Error(ErrorKind::usage, fmt::format("the places '{}' are not how many of each level; write node=2 or "
+                                                "node=4,rack=2",
+                                                text));
+    const auto count = parse_number<std::size_t>(part.substr(equals + 1));
     if (!count || *count < 1 || *count > static_cast<std::size_t>(world))
-      throw Error(ErrorKind::usage, fmt::format("'{}={}' does not place {} workers; give a whole number from 1 to {}",
-                                                level, number, world, world));
-    places.emplace(level, blocks(static_cast<std::size_t>(world), *count));
+      throw Error(ErrorKind::usage,
+                  fmt::format("'{}' does not place {} workers; give a whole number from 1 to {}", part, world, world));
+    if (!places.emplace(level, blocks(static_cast<std::size_t>(world), *count)).second)
+      throw Error(ErrorKind::usage,
+                  fmt::format("the places '{}' say twice how many of '{}' there are; say it once", text, level));
   }
   return places;
 }

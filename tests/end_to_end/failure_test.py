@@ -180,8 +180,9 @@ class Failure(TrainingTest):
         self.addCleanup(process.kill)
         self.read_until("step ", process)
 
-    def survive(self, losses: tuple[int, ...], *words: str, workers: int = 4) -> dict:
-        """Trains while workers are killed, one by one, each by its rank at the beginning; what is left at the end."""
+    def survive(self, losses: tuple[int | tuple[int, ...], ...], *words: str, workers: int = 4) -> dict:
+        """Trains while workers are killed, one by one or some at once, by their ranks at the beginning; what is left at the
+        end."""
         file = self.folder / "result.json"
         process = self.start_training("--workers", str(workers), "--survive", "--json", str(file), *words)
         lines: list[str] = []
@@ -191,9 +192,12 @@ class Failure(TrainingTest):
 
         self.begin_to_train(process)
         found = workers_of(process.pid)
-        for number, lost in enumerate(losses, start=1):
-            os.kill(found[lost], signal.SIGKILL)
-            left = workers - number
+        left = workers
+        for loss in losses:
+            at_once = loss if isinstance(loss, tuple) else (loss,)
+            for lost in at_once:
+                os.kill(found[lost], signal.SIGKILL)
+            left -= len(at_once)
             wait_for(f"{left} worker{'s' if left > 1 else ''} go{'' if left > 1 else 'es'} on")
             self.assertIn("rank ", lines[-1])
             wait_for("step ")
@@ -212,6 +216,18 @@ class Failure(TrainingTest):
         steps = [entry["step"] for entry in run["history"]]
         self.assertEqual(steps, sorted(set(steps)), "no evaluation is lost or comes twice")
         self.assertLess(run["history"][-1]["test_loss"], 1.5)
+
+    def test_groups_go_on_when_a_whole_one_is_lost(self):
+        # A member of the fast group, and then both of the slow one at once.
+        words = ("--sync", "group", "--speeds", "0.1,0.1,0.1,0.03,0.03", "--evaluate-every", "4", "--epochs", "7", "--steps", "50")
+        for losses in ((1, (3, 4)), ((3, 4), 0), ((0, 1, 2),)):
+            with self.subTest(losses=losses):
+                run = self.survive(losses, *words, workers=5)
+                lost = sum(len(each) if isinstance(each, tuple) else 1 for each in losses)
+                self.assertEqual((run["lost_workers"], run["settings"]["workers"], run["steps"]), (lost, 5 - lost, 50))
+                self.assertEqual(sum(run["shares"]), 80, "a step stays what it was")
+                self.assertEqual(len(run["groups"]), 5 - lost, "each has one")
+                self.assertLess(run["history"][-1]["test_loss"], 1.5)
 
     def test_workers_in_step_go_on_without_those_that_are_lost(self):
         for words, losses in (

@@ -210,6 +210,7 @@ TEST_F(Import, KeysThatStandTwiceAreRefused) {
   EXPECT_THAT(json("{\"compute_ns\": 1,\n\"terms\": [], \"\\u0063ompute_ns\": 1}"), HasSubstr("line 2, column 14: "));
   EXPECT_THAT(json("{\"terms\": [{\"bytes\": [1, 2], \"weight\": 1, \"bytes\": [1, 2]}]}"), HasSubstr("column 43: "));
   EXPECT_THAT(json("{\"x\": [[{\"a\": {\"b\": 0}, \"b\": 0, \"a\": 0}]]}"), HasSubstr("column 33: "));
+  EXPECT_THAT(json(std::string("{}") + '\0' + "\"a\": 1"), HasSubstr("line 1, column 3: a byte of value 0"));
   EXPECT_THAT(json("\xEF\xBB\xBF{\"a,]}\": \"\\\"\", \"a,]}\": 0}"), HasSubstr(twice));
   const StepTime step = read_traffic(
       file("t.json", R"({"compute_ns": 5, "terms": [{"bytes": [8, 0]}, {"weight": 2, "bytes": [0, 4]}]})"), 2);

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +11,11 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import on_ranks, run_ranks
+from ranks import on_ranks, run_ranks, said_by
+from torch.nn.parallel import DistributedDataParallel
 
 TRANSPORTS = ["shm", "tcp", "udp"]
+AT_ONCE = 20  # s, of the 60 that an operation may take: on a busy machine
 
 
 def work_through(rank, world, seconds, enough=lambda: True):
@@ -88,27 +91,211 @@ def test_a_rank_that_is_stopped_for_less_than_it_may_be_silent_goes_on(transport
     assert max(longest) > seconds - 1, "it was stopped"
 
 
-def interrupted(rank, world):
-    """Ctrl-C of one rank, a second after it has begun to wait, for what comes another second later."""
-    tensor = torch.ones(3)
-    dist.barrier()
-    if rank == 1:
-        time.sleep(2)
-        dist.all_reduce(tensor)
-        return tensor.tolist()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started in the background by a shell ignores it
-    threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+def interrupt(seconds, number=signal.SIGINT):
+    """Ctrl-C of this process after so many seconds."""
+    if number == signal.SIGINT:
+        signal.signal(number, signal.default_int_handler)  # what a shell starts in the background ignores it
+    timer = threading.Timer(seconds, lambda: os.kill(os.getpid(), number))
+    timer.start()
+    return timer
+
+
+def seconds_until(expected, call):
+    """How long `call` takes to raise that."""
+    began = time.monotonic()
     try:
-        dist.all_reduce(tensor)
-        time.sleep(10)  # until Python looks at signals, or the other rank was first
-    except KeyboardInterrupt:
-        return tensor.tolist()
-    return None
+        call()
+        for _ in range(1000):  # until Python looks at signals
+            time.sleep(0.001)
+    except expected as error:
+        assert type(error) is expected, repr(error)
+        return time.monotonic() - began
+    raise AssertionError(f"it raised no {expected.__name__}")
+
+
+def all_reduce(tensor):
+    dist.all_reduce(tensor)
+
+
+def waiting(tensor):
+    dist.all_reduce(tensor, async_op=True).wait()
+
+
+def waiting_with_a_limit(tensor):
+    dist.all_reduce(tensor, async_op=True).wait(timedelta(seconds=60))
+
+
+def barrier(tensor):
+    dist.barrier()
+
+
+def monitored_barrier(tensor):
+    dist.monitored_barrier(timeout=timedelta(seconds=60))
+
+
+def receiving(tensor):
+    dist.recv(tensor, 1)
+
+
+def of_a_large_one(tensor):
+    dist.all_reduce(torch.ones(5_000_000))
+
+
+VAIN = [all_reduce, waiting, waiting_with_a_limit, barrier, monitored_barrier, receiving, of_a_large_one]
+
+
+def in_vain(rank, world, call):
+    """Ctrl-C of rank 0, which waits for what rank 1 never calls; what both hear then."""
+    dist.barrier()
+    if rank == 0:
+        interrupt(0.3)
+        took = seconds_until(KeyboardInterrupt, lambda: call(torch.ones(3)))
+        assert took < AT_ONCE, took
+    try:
+        dist.recv(torch.ones(1), 1 - rank, tag=99)
+    except dist.DistError as error:
+        return str(error)
+    return "nothing"
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_an_interrupt_is_raised_when_the_operation_has_ended(transport):
-    assert on_ranks(2, interrupted, environment={"RANVIER_TRANSPORT": transport}) == [[2.0] * 3] * 2
+@pytest.mark.parametrize("call", VAIN, ids=lambda call: call.__name__)
+def test_an_interrupt_ends_a_wait_in_vain_at_once(transport, call):
+    for said in on_ranks(2, in_vain, call, group_timeout=60, environment={"RANVIER_TRANSPORT": transport}):
+        assert "rank 0 was interrupted: KeyboardInterrupt" in said, said
+
+
+def in_backward(rank, world, path):
+    """DDP waits for Futures of torch's, which nothing interrupts."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1))
+    sharded = DistributedDataParallel(net, bucket_cap_mb=1e-6)
+    inputs = torch.ones(2, 3, requires_grad=True)
+    sharded(inputs).sum().backward()
+    loss = sharded(inputs).sum()
+    if rank == 1:
+        while not path.exists():
+            time.sleep(0.01)
+    else:
+        interrupt(0.3)
+        took = seconds_until(KeyboardInterrupt, loss.backward)
+        assert took < AT_ONCE, took
+        path.touch()
+    try:
+        loss.backward()
+    except (dist.DistError, RuntimeError) as error:
+        return str(error)
+    return "nothing"
+
+
+def test_an_interrupt_ends_a_backward_of_ddp(tmp_path):
+    _, other = on_ranks(2, in_backward, tmp_path / "interrupted", group_timeout=60)
+    assert "rank 0 was interrupted: KeyboardInterrupt" in other, other
+
+
+class OwnError(Exception):
+    pass
+
+
+def by_a_handler(rank, world, raises, path):
+    """Handlers run while a rank waits. One that raises ends the wait with that; another lets it go on."""
+    tensor = torch.ones(3)
+
+    def handler(number, frame):
+        path.touch()  # for which the other rank waits
+        if raises:
+            raise OwnError("of the program")
+
+    dist.barrier()
+    if rank == 1:
+        while not path.exists():
+            time.sleep(0.01)
+        time.sleep(0.5)
+        try:
+            dist.all_reduce(tensor)
+        except dist.DistError as error:
+            return str(error)
+        return tensor.tolist()
+    signal.signal(signal.SIGALRM, handler)
+    interrupt(0.2, signal.SIGALRM)
+    if raises:
+        seconds_until(OwnError, lambda: dist.all_reduce(tensor))
+    else:
+        dist.all_reduce(tensor)
+    return tensor.tolist()
+
+
+def test_what_another_handler_raises_ends_the_wait_as_well(tmp_path):
+    assert "rank 0 was interrupted: OwnError: of the program" in on_ranks(2, by_a_handler, True, tmp_path / "ran")[1]
+
+
+def test_a_handler_that_raises_nothing_runs_and_the_wait_goes_on(tmp_path):
+    assert on_ranks(2, by_a_handler, False, tmp_path / "ran") == [[2.0] * 3] * 2
+
+
+def twice(rank, world, path):
+    """A second Ctrl-C, of a wait in another group, and of one where another thread waits."""
+    groups = [dist.new_group([0, 1]) for _ in range(3)]
+    if rank == 1:
+        while not path.exists():
+            time.sleep(0.01)
+        return None
+    tensor = torch.ones(3)
+    for group in groups[:2]:
+        interrupt(0.2)
+        assert seconds_until(KeyboardInterrupt, lambda group=group: dist.all_reduce(tensor, group=group)) < AT_ONCE
+    said, ended = [], threading.Event()
+
+    def elsewhere():
+        try:
+            dist.all_reduce(tensor, group=groups[2])
+        except dist.DistError as error:
+            said.append(str(error))
+        ended.set()
+
+    threading.Thread(target=elsewhere).start()
+    interrupt(0.2)
+    assert seconds_until(KeyboardInterrupt, ended.wait) < AT_ONCE
+    assert not ended.wait(0.3), "it is the main thread alone that is interrupted"
+    dist.destroy_process_group()
+    assert ended.wait(10)
+    path.touch()
+    return said
+
+
+def test_a_second_interrupt_is_heard_and_other_threads_are_not_interrupted(tmp_path):
+    (said,), _ = on_ranks(2, twice, tmp_path / "interrupted", group_timeout=60)
+    assert "closed" in said
+
+
+PROGRAM = """
+import os, signal, sys, threading, time
+import torch, torch.distributed as dist
+import ranvier
+how, rank, store = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+signal.signal(signal.SIGINT, signal.default_int_handler)
+dist.init_process_group("ranvier", init_method=f"file://{store}", rank=rank, world_size=2)
+dist.barrier()
+tensor = torch.ones(3)
+if rank == 1:
+    time.sleep(2)
+    dist.all_reduce(tensor)
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+if how == "main":
+    dist.all_reduce(tensor)
+else:
+    threading.Thread(target=lambda: dist.all_reduce(tensor)).start()
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["main", "thread"])
+def test_a_process_that_is_interrupted_ends_at_once_and_the_others_hear_why(how, tmp_path):
+    store = tmp_path / "store"
+    ranks = [[sys.executable, "-c", PROGRAM, how, str(rank), str(store)] for rank in range(2)]
+    interrupted, other = said_by(ranks)  # and not when the operation had to end, which is after half an hour
+    assert "KeyboardInterrupt" in interrupted and "terminate" not in interrupted, interrupted
+    assert "rank 0 was interrupted: KeyboardInterrupt" in other or "rank 0 ended with KeyboardInterrupt" in other, other
 
 
 def threads_of_groups(rank, world):

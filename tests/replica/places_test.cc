@@ -41,7 +41,11 @@ TEST(Places, WhatMakesNoSenseIsRefusedInASentence) {
   EXPECT_EQ(check("hierarchy:node=1,rack=2,world=4", "node=4,rack=2"), "nothing was refused");
   EXPECT_THAT(check("node:4", "node=9"), HasSubstr("1 to 8"));
   EXPECT_THAT(check("node:4", "node=0"), HasSubstr("1 to 8"));
-  EXPECT_THAT(check("node:4", "2"), HasSubstr("node=2"));
+  for (const auto text : {"2", "node", "=2", "node=2,", "node=2,4"})
+    EXPECT_THAT(check("node:4", text), HasSubstr("write node=2 or node=4,rack=2")) << text;
+  EXPECT_THAT(check("node:4", "node="), HasSubstr("'node=' does not place 8 workers"));
+  EXPECT_EQ(check("node:4", "node=2,node=4"),
+            "the places 'node=2,node=4' say twice how many of 'node' there are; say it once");
   EXPECT_THAT(check("hierarchy:node=1,rack=2,world=4", "node=4"), HasSubstr("--place rack=N"));
   EXPECT_THAT(check("hierarchy:node=1,rack=2,world=4", "node=3,rack=2"), HasSubstr("share a group of 'node'"));
   EXPECT_THAT(check("node:4", "nod=2"), HasSubstr("did you mean 'node'"));

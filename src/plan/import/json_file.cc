@@ -60,6 +60,9 @@ std::string described(const json& value) {
 JsonFile::JsonFile(const std::filesystem::path& path) : file_(path.string()), text_(read_text(path)) {
   Check check;
   if (!json::sax_parse(text_, &check)) refuse_at(check.offset, check.what);
+  // Which the parser takes for the end, whatever stands behind it.
+  if (const auto zero = text_.find('\0'); zero != std::string::npos)
+    refuse_at(zero, "a byte of value 0 stands here, and the file goes on; it is no text, so save it anew");
   if (const auto key = repeated_key(text_))
     refuse_at(*key, "this key stands in the same object before; leave out one of them");
   root_ = json::parse(text_);
