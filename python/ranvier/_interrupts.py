@@ -8,7 +8,7 @@ from typing import Any
 import torch.distributed as dist
 
 
-class _Interrupts(dist.Store):
+class _Interrupts(dist.Store):  # type: ignore[misc]  # of torch's, which says nothing of its types
     """C++ calls check() now and then while the main thread waits. To enter a function is all that it takes for Python to run
     the handlers of signals that have come, and what they raise is what the call raises."""
 

@@ -65,9 +65,14 @@ std::unique_ptr<Quantizer> grid_quantizer(const kernel::Grid& grid, GridReach re
   return std::make_unique<GridQuantizer>(grid, reach);
 }
 
-GridReach reach_of(Parameters& parameters) {
-  constexpr std::array<std::string_view, 2> norms{"max", "l2"};
-  return parameters.choice("norm", "max", norms) == "max" ? GridReach::largest : GridReach::l2_norm;
+void add_grid(Parameters& parameters, Draft& draft, int limit, std::size_t block, std::string_view rounding) {
+  constexpr std::array<std::string_view, 2> roundings{"nearest", "stochastic"}, norms{"max", "l2"};
+  const kernel::Grid grid{.block = parameters.block(block),
+                          .limit = limit,
+                          .stochastic = parameters.choice("rounding", rounding, roundings) == "stochastic"};
+  const bool is_max = parameters.choice("norm", "max", norms) == "max";
+  draft.quantizer = grid_quantizer(grid, is_max ? GridReach::largest : GridReach::l2_norm);
+  draft.biased = draft.biased || !grid.stochastic;
 }
 
 }  // namespace ranvier

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "codec/stages.h"
 #include "kernel/grid.h"
@@ -15,7 +16,8 @@ enum class GridReach : std::uint8_t {
 };
 
 std::unique_ptr<Quantizer> grid_quantizer(const kernel::Grid&, GridReach);
-// The setting `norm=max|l2` of a stage.
-GridReach reach_of(Parameters&);
+// Of a stage: its settings `block=`, `rounding=nearest|stochastic` (by default `rounding`) and `norm=max|l2`. Nearest
+// rounding is biased.
+void add_grid(Parameters&, Draft&, int limit, std::size_t block, std::string_view rounding);
 
 }  // namespace ranvier

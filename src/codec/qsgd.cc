@@ -4,14 +4,17 @@
 //
 // With the norm of the paper (l2) the variance is at most min(d / s^2, sqrt(d) / s) * norm^2 in a block of d; the
 // largest magnitude (max), the default, gives finer steps and fewer zeros.
+//
+// To the nearest step (rounding=nearest) an error is half as large as by chance, and biased: a uniform quantizer with a
+// coder behind it, which loses little more than any code of so many bits has to (Gish and Pierce, "Asymptotically
+// Efficient Quantizing", IEEE Transactions on Information Theory 1968), with error feedback for what it loses.
 #include "codec/grid.h"
 
 namespace ranvier {
 
 void add_qsgd(Parameters& parameters, Draft& draft) {
   const auto steps = static_cast<int>(parameters.count("", 7, 1, 127));
-  draft.quantizer =
-      grid_quantizer({.block = parameters.block(128), .limit = steps, .stochastic = true}, reach_of(parameters));
+  add_grid(parameters, draft, steps, 128, "stochastic");
 }
 
 }  // namespace ranvier

@@ -296,6 +296,7 @@ void Engine::drive(const std::function<bool()>& until, Pace pace, NextLook* look
   const int before_nap = pace == Pace::caller ? traits_.polls_before_wait : std::min(traits_.polls_before_wait, 10);
   int idle = 0;
   std::uint64_t away = 0;  // the core, before this round
+  bool looks = false;
   for (unsigned round = 1;; ++round) {
     if (failed_.load(std::memory_order_acquire)) {
       end_after_failure();
@@ -309,7 +310,7 @@ void Engine::drive(const std::function<bool()>& until, Pace pace, NextLook* look
       if (until()) break;
       if (!driver_.try_lock()) return;
     }
-    if (until()) {
+    if (until() || looks) {
       driver_.unlock();
       break;
     }
@@ -326,10 +327,8 @@ void Engine::drive(const std::function<bool()>& until, Pace pace, NextLook* look
     } else {
       away = CoreSharing::yield();
     }
-    if (look != nullptr && (naps || round % 64 == 0) && look->is_due()) {
-      driver_.unlock();
-      break;
-    }
+    // In the next round, which calls back for what watch() has ended in this one.
+    looks = look != nullptr && (naps || round % 64 == 0) && look->is_due();
   }
   leave();
 }

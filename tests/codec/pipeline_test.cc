@@ -44,6 +44,7 @@ const Case cases[] = {
     {"hadamard:32+int4", 0.6, 0.15},
     {"hadamard+hadamard:8+int8", 0.1, 0.02},
     {"qsgd", unbounded, 0.35},
+    {"qsgd:7,rounding=nearest", 0.6, 0.17},
     {"qsgd:127,norm=l2", unbounded, 0.2},
     {"terngrad", unbounded, 2},
     {"terngrad:clip=0", unbounded, 3},

@@ -3,12 +3,14 @@
 
 #include <atomic>
 #include <future>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
+#include "ranvier/transport.h"
 #include "support/cluster.h"
 #include "support/refusal.h"
 
@@ -78,6 +80,43 @@ TEST(Interrupt, IsLookedForWithoutHarmWhileAWaitGoesOn) {
         comm.barrier();
       },
       checking("tcp", [&] { ++looks; }));
+}
+
+// Rank 0 of 2 whose peer says nothing. To ask takes a millisecond, as it does where many wait for the core.
+class Silence final : public Transport {
+ public:
+  Rank rank() const override { return 0; }
+  Rank world() const override { return 2; }
+  TransportTraits traits() const override {
+    return {.name = "silence",
+            .slice_bytes = 4096,
+            .buffered_bytes = 1 << 20,
+            .ranks_per_core = 1,
+            .polls_before_yield = 1'000'000,
+            .polls_before_wait = 2'000'000};
+  }
+  std::size_t try_send(Rank, Lane, ConstBytes head, ConstBytes body) override { return head.size() + body.size(); }
+  bool sent(Rank, Lane) override { return true; }
+  ConstBytes try_recv(Rank, Lane, Bytes) override {
+    std::this_thread::sleep_for(1ms);
+    return {};
+  }
+  void release(Rank, Lane, std::size_t) override {}
+  void wait(std::chrono::nanoseconds) override {}
+  void interrupt() override {}
+  void cancel() override {}
+};
+
+// Deadlines are looked at every 64 rounds, in which looks are due, too: what has ended there is called back for.
+TEST(Interrupt, LeavesNoCallbackBehind) {
+  const auto comm = Communicator::over(std::make_unique<Silence>(), {.check_interrupt = [] {}});
+  std::vector<float> data(3, 1);
+  std::promise<void> called;
+  Work work = comm->start(
+      {.collective = Collective::all_reduce, .input = data, .output = data, .timeout = std::chrono::milliseconds(100)});
+  work.on_done([&] { called.set_value(); });
+  support::refusal([&] { work.wait(); }, ErrorKind::timeout);
+  EXPECT_EQ(called.get_future().wait_for(10s), std::future_status::ready);
 }
 
 }  // namespace
