@@ -14,7 +14,6 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/linalg_eigh.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/randn.h>
@@ -48,7 +47,7 @@ class Generator {
         image_bias_(constant_weights({channels}, 0)) {}
   // n x noise_size -> n x channels x rows x columns, each from -1 to 1.
   at::Tensor forward(const at::Tensor& z) const {
-    auto x = at::relu(at::linear(z, full_.weight, full_.bias)).view({z.size(0), wide, rows_, columns_});
+    auto x = at::relu(linear(z, full_)).view({z.size(0), wide, rows_, columns_});
     x = at::relu(at::conv_transpose2d(x, widen_weight_, widen_bias_, 2, 1));
     return at::tanh(at::conv_transpose2d(x, image_weight_, image_bias_, 2, 1));
   }
@@ -77,7 +76,7 @@ class Discriminator {
   at::Tensor forward(const at::Tensor& images) const {
     auto x = at::leaky_relu(at::conv2d(images, conv1_.weight, conv1_.bias, 2, 1), 0.2);
     x = at::leaky_relu(at::conv2d(x, conv2_.weight, conv2_.bias, 2, 1), 0.2);
-    return at::linear(x.flatten(1), full_.weight, full_.bias);
+    return linear(x.flatten(1), full_);
   }
   // The same for the other network's loss.
   Discriminator fixed() const { return {conv1_.fixed(), conv2_.fixed(), full_.fixed()}; }

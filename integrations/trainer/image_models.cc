@@ -34,14 +34,14 @@ class FullPair {
     return {{first_.weight, first_.bias},
             [team = team_, layer = first_](const at::Tensor& x) {
               const auto flat = x.flatten(1);
-              return at::relu(at::linear(team == nullptr ? flat : team->enter(flat), layer.weight, layer.bias));
+              return at::relu(linear(team == nullptr ? flat : team->enter(flat), layer));
             },
             {first_.weight, first_.bias}};
   }
   Piece second() const {
     return {{second_.weight, second_.bias},
             [team = team_, layer = second_](const at::Tensor& x) {
-              if (team == nullptr) return at::linear(x, layer.weight, layer.bias);
+              if (team == nullptr) return linear(x, layer);
               return team->leave(at::linear(x, layer.weight)).add(layer.bias);
             },
             {second_.weight}};
@@ -150,7 +150,7 @@ ImageModel resnet(const ImageShape& shape) {
     model.push_back(piece_of(ResidualBlock(from, to, stride)));
   const Layer full({shape.classes, 64});
   model.push_back({{full.weight, full.bias}, [full](const at::Tensor& x) {
-                     return at::linear(x.mean(at::IntArrayRef{2, 3}), full.weight, full.bias);
+                     return linear(x.mean(at::IntArrayRef{2, 3}), full);
                    }});
   return model;
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/linear.h>
 
 #include <cmath>
 
@@ -37,5 +38,7 @@ Layer::Layer(at::IntArrayRef sizes) {
   weight = uniform_weights(sizes, inputs);
   bias = uniform_weights({sizes[0]}, inputs);
 }
+
+at::Tensor linear(const at::Tensor& x, const Layer& layer) { return at::linear(x, layer.weight, layer.bias); }
 
 }  // namespace ranvier::trainer

@@ -32,6 +32,9 @@ struct Layer {
   Layer(at::Tensor own_weight, at::Tensor own_bias) : weight(std::move(own_weight)), bias(std::move(own_bias)) {}
 };
 
+// What a full layer makes of x: torch's Linear.
+at::Tensor linear(const at::Tensor& x, const Layer& layer);
+
 // A scale and a shift of each channel, behind a normalization: 1 and 0 at first.
 struct Affine {
   at::Tensor scale;

@@ -3,7 +3,6 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/lstm.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
@@ -27,7 +26,7 @@ class Lstm final : public TextModel {
     const auto empty = at::zeros({1, text.size(0), cells});
     const auto x =
         std::get<0>(at::lstm(at::embedding(embed_, text), {empty, empty}, weights_, true, 1, 0, false, false, true));
-    return at::linear(x, full_.weight, full_.bias);
+    return linear(x, full_);
   }
   std::vector<at::Tensor> parameters() const override {
     std::vector<at::Tensor> all{embed_};
@@ -54,11 +53,11 @@ class Block {
   at::Tensor forward(const at::Tensor& x) const {
     const auto n = x.size(0);
     const auto length = x.size(1);
-    const auto all = full(norm(x, norm1_), queries_keys_values_).view({n, length, 3, heads, width / heads});
+    const auto all = linear(norm(x, norm1_), queries_keys_values_).view({n, length, 3, heads, width / heads});
     const auto part = [&](std::int64_t which) { return all.select(2, which).transpose(1, 2); };
     const auto seen = at::scaled_dot_product_attention(part(0), part(1), part(2), {}, 0, true);
-    const auto y = x.add(full(seen.transpose(1, 2).reshape({n, length, width}), attended_));
-    return y.add(full(at::gelu(full(norm(y, norm2_), widen_)), narrow_));
+    const auto y = x.add(linear(seen.transpose(1, 2).reshape({n, length, width}), attended_));
+    return y.add(linear(at::gelu(linear(norm(y, norm2_), widen_)), narrow_));
   }
   void add_to(std::vector<at::Tensor>& all) const {
     append(all, norm1_);
@@ -73,8 +72,6 @@ class Block {
   }
 
  private:
-  static at::Tensor full(const at::Tensor& x, const Layer& layer) { return at::linear(x, layer.weight, layer.bias); }
-
   Affine norm1_{width};
   Layer queries_keys_values_{{3 * width, width}};
   Layer attended_{{width, width}};
@@ -93,7 +90,7 @@ class Transformer final : public TextModel {
   at::Tensor forward(const at::Tensor& text) const override {
     auto x = at::embedding(embed_, text).add(places_.narrow(0, 0, text.size(1)));
     for (const auto& block : blocks_) x = block.forward(x);
-    return at::linear(Block::norm(x, norm_), full_.weight, full_.bias);
+    return linear(Block::norm(x, norm_), full_);
   }
   std::vector<at::Tensor> parameters() const override {
     std::vector<at::Tensor> all{embed_, places_};

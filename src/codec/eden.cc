@@ -2,9 +2,8 @@
 // the best codebook for a normal variable is nearly the best for them; a scale of norm^2 / <codebook values,
 // coordinates> then makes the decoded vector unbiased, as far as the transform is as good as a uniformly random
 // rotation: in blocks of some hundred values and more none of which has much of the norm, not in the few values behind
-// the last whole block. (Behind a transform of their own, few large values are many.) Vargaftik et
-// al., "DRIVE: One-bit Distributed Mean Estimation", NeurIPS 2021 (arXiv:2105.08339) and "EDEN", ICML 2022
-// (arXiv:2108.08842).
+// the last whole block. (Behind a transform of their own, few large values are many.) Vargaftik et al., "DRIVE:
+// One-bit Distributed Mean Estimation", NeurIPS 2021 (arXiv:2105.08339) and "EDEN", ICML 2022 (arXiv:2108.08842).
 //
 // Expected squared error at 1 to 4 bits: 0.571, 0.133, 0.036 and 0.0096 of the squared norm, for large blocks.
 #include <algorithm>

@@ -145,10 +145,11 @@ HWY_INLINE void transform_block(const float* from, float* to, std::size_t block,
 
 template <bool inverse>
 HWY_INLINE void transform(const float* from, float* to, std::size_t count, std::size_t block, std::uint32_t seed) {
+  const std::uint64_t mixed = mix(seed);
   for (std::size_t begin = 0; begin < count; begin += block) {
     while (block > count - begin) block /= 2;
     transform_block<inverse>(from + begin, to + begin, block,
-                             {.seed = mix(seed), .begin = begin, .factor = 1 / std::sqrt(static_cast<float>(block))});
+                             {.seed = mixed, .begin = begin, .factor = 1 / std::sqrt(static_cast<float>(block))});
   }
 }
 

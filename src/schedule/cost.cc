@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <deque>
-#include <limits>
 #include <map>
 #include <set>
 #include <utility>
