@@ -116,9 +116,11 @@ TEST_F(GuestDoor, WhoseCallIsUnderWayStays) {
   EXPECT_THAT(pull(*idle), HasSubstr(parameters));
   const std::size_t call = begin_push(*busy);
   EXPECT_THAT(pull(*busy), HasSubstr(parameters)) << "the push has begun, too";
-  const auto crowd = strangers(200);
+  constexpr std::size_t all = 200, most = 64;
+  const auto crowd = strangers(all);
   EXPECT_TRUE(is_shown_out(idle->socket(), patience));
-  EXPECT_TRUE(is_shown_out(crowd.front(), patience));
+  // Whoever has connected may still wait to be let in: the last one has been once this one has had to go for it.
+  EXPECT_TRUE(is_shown_out(crowd[all - most - 1], patience));
   EXPECT_NE(end_push(*busy, call), "");
   EXPECT_EQ(pushes_, 1);
   // Now it is the one that has been idle for the shortest time.
