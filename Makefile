@@ -6,6 +6,8 @@ PYTHON := $(abspath $(VENV))/bin/python
 JOBS ?= $(shell nproc)
 # Tests that run side by side: they wait for each other, and for time to pass, half of their time.
 AT_ONCE ?= 3
+# What fails beside others may pass alone; the script says what is never forgiven.
+RUN_TESTS := scripts/run_tests.py
 TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)
 
 .PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python test-torch test-fabrics \
@@ -45,8 +47,9 @@ test: build-core
 	$(MAKE) run-threads
 	@echo "make test passed:"
 	@sed -n 's/.*tests passed/  unit, property, conformance, end to end: &/p' build/core.log
-	@echo "  Python: $$(tail -n 1 build/python.log)"
+	@sed -n 's/^[0-9].* passed.* in .*/  Python: &/p' build/python.log
 	@sed -n 's/.*tests passed/  with threads, under tsan: &/p' build/tsan.log
+	@sed -n 's/.* only alone, at a second try$$/  UNSTEADY: &/p' build/core.log build/python.log build/tsan.log
 
 test-sanitizers: test-asan test-tsan
 
@@ -58,7 +61,7 @@ build-core: setup
 	cmake --build --preset dev -j $(JOBS)
 
 run-core:
-	ctest --preset dev -j $(AT_ONCE) -O $(CURDIR)/build/core.log
+	$(RUN_TESTS) build/core.log ctest --preset dev -j $(AT_ONCE)
 
 test-asan: setup
 	cmake --preset asan
@@ -85,7 +88,7 @@ build-threads: setup
 UNTHREADED := */simulated*:UdpConnection.*:UdpFairness.*:Learning.CorrectsAModelThatIsWrong*:Learning.NoiseDoesNotMove*:$\
               LearningJob.ChallengersKeepToTheLinks*:Coded.AppliedAndHeldBackAddUp*:SharedScale.IsWithinHalfAStep*
 run-threads:
-	GTEST_FILTER='-$(UNTHREADED)' ctest --preset tsan -j $(AT_ONCE) -O $(CURDIR)/build/tsan.log \
+	GTEST_FILTER='-$(UNTHREADED)' $(RUN_TESTS) build/tsan.log ctest --preset tsan -j $(AT_ONCE) \
 	  -R "^($$(echo $(THREADED) | tr ' ' '|'))_test(_0)?$$"
 
 # The conformance suite over the transports that stand in modules.
@@ -108,7 +111,7 @@ test-python: setup
 run-python:
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps . \
 	  -Cbuild-dir=build/dev -Ccmake.build-type=RelWithDebInfo -Ccmake.define.RANVIER_DEVELOPER=ON
-	$(PYTHON) -m pytest -q -n $(AT_ONCE) --dist worksteal tests/python | tee build/python.log
+	$(RUN_TESTS) build/python.log $(PYTHON) -m pytest -q -n $(AT_ONCE) --dist worksteal tests/python
 
 # Long campaigns; the corpora stay in build/fuzz and are gone on with. Tests run some seconds of each (fuzz_short_*).
 # lanes_fuzz: a rank keeps messages that come before their recv, of up to half of the memory that is left.
