@@ -91,6 +91,9 @@ class Codec {
   // EF21: what it is given has to be the change of the values since the step before, and what comes back is the change
   // of their average. Its residual makes up for what codes of changes have lost.
   virtual bool of_differences() const { return false; }
+  // What it is given has to be values over what is usual in their place, and what comes back is to be multiplied by
+  // that: see src/exchange/normalized.cc. It keeps no residual.
+  virtual bool of_normalized() const { return false; }
 };
 
 // A codec by its spec, or by the name of a preset. Throws Error{usage} naming the wrong stage and what to write

@@ -169,7 +169,9 @@ struct ExchangePlan {
   // Exchange::momentum() of it.
   double momentum() const { return demo ? demo->decay : codec ? codec->momentum() : 0; }
   // Whether `codec` can code what one rank sends to another, and keeps no more than a residual for it.
-  bool codes_messages() const { return codec && !low_rank && momentum() == 0 && !codec->of_differences(); }
+  bool codes_messages() const {
+    return codec && !low_rank && momentum() == 0 && !codec->of_differences() && !codec->of_normalized();
+  }
 };
 // Throws what make_exchange throws for a wrong spec.
 ExchangePlan plan_exchange(std::string_view spec);

@@ -10,6 +10,7 @@
 #include "ranvier/demo.h"
 #include "ranvier/exchange.h"
 #include "ranvier/low_rank.h"
+#include "ranvier/normalized.h"
 #include "ranvier/shared_grid.h"
 #include "ranvier/shared_scale.h"
 
@@ -146,6 +147,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("alternating", [](const Plan& self) { return self->plan.low_rank && self->plan.low_rank->alternating; })
       .def("grid_bits", [](const Plan& self) { return static_cast<std::int64_t>(self->plan.grid_bits); })
       .def("shared_scale", [](const Plan& self) { return self->plan.shared_scale; })
+      .def("is_normalized", [](const Plan& self) { return self->plan.codec && self->plan.codec->of_normalized(); })
       .def("is_demo", [](const Plan& self) { return self->plan.demo.has_value(); })
       .def("decay", [](const Plan& self) { return self->plan.demo ? self->plan.demo->decay : 0; })
       // Of a bucket whose tensors have so many rows and columns.
@@ -153,6 +155,26 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
            [](const Plan& self, const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& columns) {
              return c10::make_intrusive<DemoHandle>(self->plan, rows, columns);
            });
+
+  // In place; what denormalize() wants is returned.
+  library.def("normalize(Tensor(a!) values, Tensor magnitudes) -> float",
+              [](const at::Tensor& values, const at::Tensor& magnitudes) {
+                const auto usual = span_of<float>(magnitudes, values.numel(), "magnitudes");
+                const float factor = ranvier::normalizing_factor(usual);
+                ranvier::normalize(span_of<float>(values, -1, "values"), usual, factor);
+                return static_cast<double>(factor);
+              });
+  library.def("denormalize(Tensor(a!) values, Tensor magnitudes, float factor) -> ()",
+              [](const at::Tensor& values, const at::Tensor& magnitudes, double factor) {
+                ranvier::denormalize(span_of<float>(values, -1, "values"),
+                                     span_of<float>(magnitudes, values.numel(), "magnitudes"),
+                                     static_cast<float>(factor));
+              });
+  library.def("follow_magnitudes(Tensor values, Tensor(a!) magnitudes) -> ()",
+              [](const at::Tensor& values, const at::Tensor& magnitudes) {
+                ranvier::follow_magnitudes(span_of<float>(values, -1, "values"),
+                                           span_of<float>(magnitudes, values.numel(), "magnitudes"));
+              });
 
   using LowRank = c10::intrusive_ptr<LowRankHandle>;
   library.class_<LowRankHandle>("LowRank")

@@ -47,7 +47,9 @@ def make_exchange(spec: str, world: int) -> Exchange:
         return DecoupledMomentum(plan)
     if rank := plan.rank():
         return LowRank(rank, plan.alternating(), plan.codec())
-    return Coded(plan.codec()) if plan.codec() else Plain()
+    if not plan.codec():
+        return Plain()
+    return Normalized(Coded(plan.codec())) if plan.is_normalized() else Coded(plan.codec())
 
 
 class Plain:
@@ -161,6 +163,30 @@ class Coded:
                 return Went.NOT
             Plain().average(wire, each.values, memory, number)
             went = Went.PLAIN
+        return went
+
+
+class Normalized:
+    """Codes of values over the mean magnitude that averages have had in their place: src/exchange/normalized.cc."""
+
+    kinds: tuple[str, ...] = ("usual",)
+    momentum = 0.0
+
+    def __init__(self, inner: Coded) -> None:
+        self._inner = inner
+
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> Went:
+        if wire.world == 1:
+            return Went.CODED
+        gradient = values.clone()
+        factor = torch.ops.ranvier.normalize(values, memory.usual)
+        went = self._inner.average(wire, values, memory, number)
+        if went is Went.NOT:
+            values.copy_(gradient)
+            return went
+        torch.ops.ranvier.denormalize(values, memory.usual, factor)
+        if went is Went.CODED:
+            torch.ops.ranvier.follow_magnitudes(values, memory.usual)
         return went
 
 

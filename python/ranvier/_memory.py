@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 # A float for each value of the bucket: error feedback; momentum; where changes are coded, this rank's gradient of the
-# step before, and all ranks' average.
-FLAT = ("residual", "velocity", "last", "average")
+# step before, and all ranks' average; where values are normalized, the mean magnitude of averages.
+FLAT = ("residual", "velocity", "last", "average", "usual")
 SAVED = (*FLAT, "owed")
 
 
@@ -28,6 +28,7 @@ class Memory:
     velocity: Tensor = field(default_factory=_nothing)
     last: Tensor = field(default_factory=_nothing)
     average: Tensor = field(default_factory=_nothing)
+    usual: Tensor = field(default_factory=_nothing)
     largest: float = 0.0  # magnitude that averages have had since estimates were exact, where changes are coded
     owed: Tensor = field(default_factory=_nothing)  # where none is kept, or changes are coded: that of a codec before
     spare: Tensor = field(default_factory=_nothing)  # room for the next residual, of no value
@@ -85,9 +86,10 @@ def require_record(parameter: Tensor, record: dict[str, Any], name: str, spec: s
 
 def owed_elsewhere(record: dict[str, Any], keeps_step: bool) -> dict[str, Any]:
     """What of a record counts where ranks have come, who bring nothing, or gone: what is owed. What all have alike begins
-    anew: averages of changes, whose estimates owe nothing, factors, norms; and steps, but where each rank has its own."""
+    anew: averages of changes, whose estimates owe nothing, magnitudes, factors, norms; and steps, but where each rank has its
+    own."""
     kept = {"size": record["size"], "step": record["step"] if keeps_step else 0}
-    mine = ("owed",) if "last" in record else SAVED
+    mine = ("owed",) if "last" in record or "usual" in record else SAVED
     return kept | {kind: record[kind] for kind in mine if kind in record}
 
 

@@ -10,6 +10,7 @@ namespace {
 void add_coder(Parameters& parameters, Draft& draft) { draft.coder = make_coder(parameters.stage()); }
 void add_lossless(Parameters&, Draft& draft) { draft.lossless = true; }
 void add_delta(Parameters&, Draft& draft) { draft.differences = draft.biased = true; }
+void add_normalize(Parameters&, Draft& draft) { draft.normalized = true; }
 
 constexpr auto sparsify = StageKind::sparsify;
 constexpr auto transform = StageKind::transform;
@@ -59,6 +60,11 @@ constexpr std::array all{
     Stage{{"delta", transform, "changes since the last step instead of values; stands first: delta+topk:0.01 is EF21",
            "", "biased", "Richtarik et al. 2021"},
           add_delta},
+    Stage{
+        {"normalize", transform,
+         "values over the mean magnitude of averages in their place, for Adam; stands first, and has no error feedback",
+         "", "exact", "docs/codecs.md"},
+        add_normalize},
     Stage{{"hadamard", transform, "random signs and a Hadamard transform: outliers are spread over a block",
            "value: values in a block (64)", "exact", "Suresh et al. 2017"},
           add_hadamard},

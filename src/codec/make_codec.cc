@@ -119,6 +119,19 @@ void check_momentum(std::string_view spec, const Draft& draft, const Wishes& wis
   if (draft.lossless) refuse("'lossless' loses nothing that momentum= could be of use to; leave momentum= out");
 }
 
+// Residuals, of values or of momentum, would be in units that change.
+void check_normalized(std::string_view spec, const Draft& draft, const Wishes& wishes) {
+  const auto refuse = [&](std::string_view why) {
+    throw Error(ErrorKind::usage, fmt::format("in the spec '{}' 'normalize' {}", spec, why));
+  };
+  if (draft.differences || wishes.differences) refuse("stands beside codes of changes; leave one of both out");
+  if (wishes.feedback == true) refuse("has no error feedback; leave ef=1 or normalize out");
+  if (wishes.momentum > 0) refuse("has no error feedback, which momentum= belongs to; leave one of both out");
+  if (draft.sparsifier)
+    refuse("has no error feedback, without which a sparsifier loses what it does not choose; leave one of both out");
+  if (draft.lossless) refuse("stands before 'lossless', which loses nothing; leave normalize out");
+}
+
 std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wishes) {
   Draft draft;
   const StageInfo* before = nullptr;
@@ -131,12 +144,12 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
                               "stands first, and only where gradients are exchanged: '{0}' by itself is a spec there; "
                               "leave it out here",
                               stage.info.name, spec));
-    const bool is_delta = stage.info.name == "delta";
-    if (is_delta && (before != nullptr || draft.differences))
+    const bool is_delta = stage.info.name == "delta", is_of_all = is_delta || stage.info.name == "normalize";
+    if (is_of_all && (before != nullptr || (is_delta ? draft.differences : draft.normalized)))
       throw Error(ErrorKind::usage,
-                  fmt::format("in the spec '{}' 'delta' does not stand first; all of it codes changes, so "
-                              "write 'delta+' once in front of it",
-                              spec));
+                  fmt::format("in the spec '{0}' '{1}' does not stand first; all of it codes {2}, so write '{1}+' "
+                              "once in front of it",
+                              spec, stage.info.name, is_delta ? "changes" : "values over what is usual"));
     // The one exception from the order: coefficients of a transform may be sparsified instead of values.
     const bool of_coefficients =
         stage.info.kind == StageKind::sparsify && !draft.sparsifier && !draft.quantizer && draft.transforms.size() == 1;
@@ -145,8 +158,8 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
     Parameters parameters(parsed);
     stage.add(parameters, draft);
     parameters.end();
-    // What stands behind delta codes changes as it would code values, in the same order.
-    if (!is_delta) before = &stage.info;
+    // What stands behind these codes as it would code values, in the same order.
+    if (!is_of_all) before = &stage.info;
     if (of_coefficients) {
       draft.outer = std::move(draft.transforms.front());
       draft.transforms.clear();
@@ -155,6 +168,7 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
   }
 
   if (wishes.momentum > 0) check_momentum(spec, draft, wishes);
+  if (draft.normalized) check_normalized(spec, draft, wishes);
   if (wishes.feedback == false && draft.sparsifier && draft.sparsifier->momentum() > 0)
     throw Error(ErrorKind::usage,
                 fmt::format("in the spec '{}' ef=0 refuses the error feedback that 'dgc' is made of; leave "
@@ -171,11 +185,13 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
                 fmt::format("in the spec '{}' changes of gradients would be coded, and 'dgc' codes sums of "
                             "their momentum; leave delta and ef=21 out, or write topk in place of dgc",
                             spec));
-  PipelineSettings settings{.spec = std::string(spec),
-                            .feedback = wishes.feedback.value_or(draft.biased || wishes.momentum > 0),
-                            .differences = differences,
-                            .way = wishes.way.value_or(draft.sparsifier ? Way::cheaper : Way::reduce_scatter),
-                            .way_is_told = wishes.way.has_value()};
+  PipelineSettings settings{
+      .spec = std::string(spec),
+      .feedback = wishes.feedback.value_or((draft.biased && !draft.normalized) || wishes.momentum > 0),
+      .differences = differences,
+      .normalized = draft.normalized,
+      .way = wishes.way.value_or(draft.sparsifier ? Way::cheaper : Way::reduce_scatter),
+      .way_is_told = wishes.way.has_value()};
   PipelineSettings inner{.spec = settings.spec};
   if (draft.lossless) {
     if (draft.sparsifier || !draft.transforms.empty() || (last_quantizer != "fp32" && last_quantizer != "bf16"))

@@ -12,6 +12,7 @@ struct PipelineSettings {
   std::string spec;
   bool feedback = false;     // ef=1, or nothing said and the codec is biased
   bool differences = false;  // ef=21
+  bool normalized = false;
   Way way = Way::reduce_scatter;
   bool way_is_told = false;  // by=: then codes that could be added in transit go that way, too
 };
@@ -22,6 +23,7 @@ class Pipeline : public Codec {
   std::string_view spec() const override { return settings_.spec; }
   std::size_t state_parts() const override { return settings_.feedback ? 1 : 0; }
   bool of_differences() const override { return settings_.differences; }
+  bool of_normalized() const override { return settings_.normalized; }
   Way way() const override { return settings_.way; }
 
  protected:

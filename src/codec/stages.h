@@ -83,6 +83,7 @@ struct Draft {
   bool lossless = false;     // the last stage codes floats, not symbols
   bool biased = false;       // error feedback is wanted
   bool differences = false;  // values are changes since the last step
+  bool normalized = false;   // or over what is usual in their place
 };
 
 // One factory a stage, each in the file of its name.

@@ -14,6 +14,7 @@
 #include "ranvier/demo.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
+#include "ranvier/normalized.h"
 #include "ranvier/shared_grid.h"
 #include "ranvier/shared_scale.h"
 #include "ranvier/text.h"
@@ -149,10 +150,12 @@ std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& com
   if (plan.demo) return demo_exchange(comm, std::move(name), *plan.demo);
   if (plan.shared_scale) return shared_scale_exchange(comm, std::move(name));
   if (plan.low_rank) return low_rank_exchange(comm, std::move(name), *plan.low_rank, std::move(plan.codec));
-  const bool of_differences = plan.codec->of_differences(), holds_back = plan.codec->state_parts() > 0;
+  const bool of_differences = plan.codec->of_differences(), holds_back = plan.codec->state_parts() > 0,
+             is_normalized = plan.codec->of_normalized();
   auto exchange = plan.codec->summable_as() ? summable_exchange(comm, std::move(plan.codec))
                                             : coded_exchange(comm, std::move(plan.codec));
   if (of_differences) return difference_exchange(std::move(exchange), comm.world());
+  if (is_normalized) exchange = normalized_exchange(std::move(exchange), name, comm.world());
   return holds_back ? std::move(exchange) : owed_once(std::move(name), std::move(exchange), comm.world());
 }
 

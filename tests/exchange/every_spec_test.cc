@@ -36,6 +36,7 @@ std::vector<std::string> all_specs() {
                                  "dct+topk:0.1+hadamard:32+int4+rans",
                                  "topk:0.1,layers=0.5+int4+huffman",
                                  "sign:momentum=0.9",
+                                 "normalize+qsgd:3,rounding=nearest+rans",
                                  "bf16+lossless"};
   for (const StageInfo& stage : codec_stages()) {
     std::string spec(stage.name);
@@ -112,8 +113,8 @@ TEST(EverySpec, KeepsWhatIsNotFiniteAndGoesOnWithTheRest) {
             ASSERT_EQ(std::isfinite(bucket[i]), !bad || (i != 7 && i != count - 1 && i != 2000))
                 << i << " in step " << step;
         }
-        const bool carries =
-            spec == "none" || spec.starts_with("bf16") || spec.starts_with("fp") || spec.starts_with("lossless");
+        const bool carries = spec == "none" || spec.starts_with("bf16") || spec.starts_with("fp") ||
+                             spec.starts_with("lossless") || spec.starts_with("normalize:");
         if (comm.world() > 1) {  // one alone codes nothing
           EXPECT_EQ(exchange->plain_buckets(), carries && !spec.starts_with("fp8") ? 0U : 3U);
         }

@@ -60,6 +60,7 @@ PUBLIC = {
     "low_rank.h": "exchange",
     "shared_grid.h": "exchange",
     "shared_scale.h": "exchange",
+    "normalized.h": "exchange",
     "chakra.h": "plan",
     "async_group.h": "replica",
     "parameter_guests.h": "replica",

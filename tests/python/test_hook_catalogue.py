@@ -28,6 +28,7 @@ SPECS = {
     "randk": "randk:0.1+bf16",
     "threshold": "threshold:0.001",
     "delta": "delta+int8",
+    "normalize": "normalize+qsgd:2,rounding=nearest+rans",
     "hadamard": "hadamard:32+int4+rans",
     "dct": "dct+topk:0.1",
     "fp32": "fp32",
