@@ -31,7 +31,7 @@ Source load(const Options& options, const std::string& name) {
     throw Error(ErrorKind::usage, fmt::format("{} does not say which dimensions its collectives span; add "
                                               "--communicator FILE",
                                               name));
-  return read_astra_workload(name, {}, true);
+  return read_astra_workload(name, true);
 }
 
 // One workload on the network of the options: as a graph where that is asked for or known, and each of its collectives.
