@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ranvier/network.h"
@@ -70,6 +71,11 @@ struct Constraint {
   double limit = 0;
   bool budget = false;  // what there is to spend, of which a cheaper design may spend less: see pareto_front
 };
+
+// What may stand behind a bandwidth, in GB/s.
+inline constexpr std::pair<std::string_view, double> bandwidth_units[] = {
+    {"GB/s", 1.0},      {"TB/s", 1e3},   {"MB/s", 1e-3},  {"Gbit/s", 0.125}, {"Tbit/s", 125.0},
+    {"Mbit/s", 125e-6}, {"Gbit", 0.125}, {"Tbit", 125.0}, {"Mbit", 125e-6}};
 
 // "b0>=b1", "2*b0 + b1 <= 300", "b0>=b1>=b2" (two constraints); numbers without b are GB/s.
 // Throws Error{usage} that names the column.
