@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "ranvier/error.h"
+#include "ranvier/workload_file.h"
 #include "simulate/workload.h"
 
 namespace ranvier::design {
@@ -38,19 +39,20 @@ Source load(const Options& options, const std::string& name) {
 class Placed {
  public:
   Placed(const Options& options, const std::string& name, const Source& source)
-      : options_(options), trace_(std::get_if<ExecutionTrace>(&source)), workload_(std::get_if<Workload>(&source)) {
-    if (workload_ != nullptr)
-      placement_ = is_astra_text(name) ? read_libra_communicator(options.communicator_file, options.network)
-                                       : place(workload_->degrees, options.network);
+      : options_(options), trace_(std::get_if<ExecutionTrace>(&source)) {
+    if (trace_ != nullptr) return;
+    workload_ = rescaled(std::get<Workload>(source), options.network.npus());
+    placement_ = is_astra_text(name) ? read_libra_communicator(options.communicator_file, options.network)
+                                     : place(workload_.degrees, options.network);
   }
 
   StepGraph graph() const {
     return trace_ != nullptr ? step_graph(*trace_, options_.network, options_.step)
-                             : step_graph(*workload_, placement_, options_.network, options_.step);
+                             : step_graph(workload_, placement_, options_.network, options_.step);
   }
   StepTime step() const {
     return trace_ != nullptr ? one_after_another(graph())
-                             : step_time(*workload_, placement_, options_.network, options_.step);
+                             : step_time(workload_, placement_, options_.network, options_.step);
   }
 
   template <class Visit>
@@ -61,15 +63,15 @@ class Placed {
         if (trace_->operations[i].communication) visit(*trace_->operations[i].communication, groups[i]);
       return;
     }
-    for (const Layer& layer : workload_->layers)
+    for (const Layer& layer : workload_.layers)
       for (const Phase* phase : {&layer.forward, &layer.input_gradient, &layer.weight_gradient})
         for (const Communication& each : phase->communications) visit(each, placement_.of(each.role));
   }
 
  private:
   const Options& options_;
-  const ExecutionTrace* trace_;  // one of these
-  const Workload* workload_;
+  const ExecutionTrace* trace_;  // null: the workload
+  Workload workload_;
   Placement placement_;
 };
 

@@ -59,6 +59,7 @@ struct Workload {
   Degrees degrees = {};
   std::vector<Layer> layers = {};
   double idle_ns = 0;  // a pipeline that fills and drains; loading data and the optimizer, where they were measured
+  std::int64_t recorded_npus = 0;  // of a recording: on how many; 0 where nothing depends on that
 };
 
 // ---- Ready-made ones, derived from the published hyper-parameters of each model.

@@ -206,7 +206,7 @@ class Recording:
         text = (
             f"# Written by ranvier.record(): the median of {steps} steps on each of {world} ranks.\n"
             "# Layers stand as the forward pass goes through them; gradients become ready from the last to the first.\n"
-            f"name = {_quoted(type(self._model).__name__)}\nother_ns = {other * 1e9:.0f}\n\n[degrees]\n{degrees}"
+            f"name = {_quoted(type(self._model).__name__)}\nother_ns = {other * 1e9:.0f}\nranks = {world}\n\n[degrees]\n{degrees}"
         )
         order = sorted(ready, key=lambda number: ready[number])
         passes, rest = self._passes(forward, order)

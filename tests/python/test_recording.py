@@ -61,6 +61,7 @@ def record_on_ranks(rank, world, folder):
 def test_rank_0_writes_for_all(tmp_path):
     assert on_ranks(2, record_on_ranks, str(tmp_path), backend="gloo") == [True, True]
     assert "each of 2 ranks" in (tmp_path / "0.toml").read_text()
+    assert "\nranks = 2\n" in (tmp_path / "0.toml").read_text()
 
 
 def test_without_a_step_there_is_an_error_and_no_file(tmp_path):
