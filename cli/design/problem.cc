@@ -55,6 +55,14 @@ class Placed {
                              : step_time(workload_, placement_, options_.network, options_.step);
   }
 
+  // All that it sends, however long it waits for that.
+  StepTime traffic() const {
+    if (trace_ != nullptr) return one_after_another(graph());
+    Workload alone = workload_;
+    alone.fills = 0;
+    return step_time(alone, placement_, options_.network, options_.step);
+  }
+
   template <class Visit>
   void for_each_collective(Visit visit) const {
     if (trace_ != nullptr) {
@@ -92,8 +100,10 @@ Question question_of(const Options& options, const std::vector<Source>& sources)
   StepTime& step = question.problem.step;
   if (!options.traffic_file.empty()) {
     step = read_traffic(options.traffic_file, options.network.dimensions.size());
+    question.traffic = step;
   } else {
     std::vector<StepTime> steps;
+    std::vector<StepTime> traffic;
     std::vector<StepGraph> graphs;
     for (std::size_t i = 0; i < sources.size(); ++i) {
       const Placed placed(options, options.workloads[i], sources[i]);
@@ -101,6 +111,7 @@ Question question_of(const Options& options, const std::vector<Source>& sources)
         graphs.push_back(placed.graph());
       else
         steps.push_back(placed.step());
+      traffic.push_back(placed.traffic());
       if (options.step.order == ChunkOrder::mixed)
         placed.for_each_collective([&](const Communication& what, const GroupSizes& group) {
           if (!(what.bytes > 0)) return;
@@ -114,7 +125,9 @@ Question question_of(const Options& options, const std::vector<Source>& sources)
       question.graph = weighted_sum(graphs, options.weights);
     else
       step = weighted_sum(steps, options.weights);
+    question.traffic = weighted_sum(traffic, options.weights);
   }
+  if (options.nics) question.traffic = with_any_failure(question.traffic, options.network, *options.nics);
   if (options.nics && question.graph)
     question.graph = with_any_failure(*question.graph, options.network, *options.nics);
   else if (options.nics)

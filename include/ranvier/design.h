@@ -49,9 +49,10 @@ struct StepTime {
 std::vector<double> term_times(std::span<const TrafficTerm>, std::span<const double> bandwidth_gbps);
 // constant + sum of weight x slowest load, of the worst case. Infinite where something flows over no bandwidth.
 double step_ns(const StepTime&, std::span<const double> bandwidth_gbps);
-// What share of the step each dimension transfers, in the worst case: 1 where it is never idle. Of mixed chunk orders
-// with the mix of best_orders; not a number where it carries a load together with others for which there is none.
-std::vector<double> utilisation(const StepTime&, std::span<const double> bandwidth_gbps);
+// What share of a step of `step_ns` each dimension transfers all that is sent in it, in the worst case: 1 where it is
+// never idle. Of mixed chunk orders with the mix of best_orders; not a number where it carries a load together with
+// others for which there is none.
+std::vector<double> utilisation(const StepTime& sent, std::span<const double> bandwidth_gbps, double step_ns);
 
 // Steps that are alike often, or matter alike much: each with its weight. Each has one case.
 StepTime weighted_sum(std::span<const StepTime>, std::span<const double> weights);

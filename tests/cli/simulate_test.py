@@ -318,6 +318,8 @@ class Prediction(ProgramTest):
         words = ("--workload", "llama3-8b:tp=4,pp=2", "--world", "64", "--link-rate", "400Gbit")
         found = as_json(*words)
         self.assertEqual({role["role"] for role in found["roles"]}, {"tensor", "data", "pipeline"})
+        # Two stages and four micro-batches: one in five of the time that the passes take.
+        self.assertAlmostEqual(found["idle_ns"] / found["compute_ns"], 1 / 4, delta=1e-9)
         exposed = sum(role["exposed_ns"] for role in found["roles"])
         self.assertAlmostEqual(exposed / found["exposed_communication_ns"], 1, delta=1e-6)
         path = found["critical_path"]
@@ -326,6 +328,7 @@ class Prediction(ProgramTest):
             self.assertLessEqual(before["begin_ns"], after["begin_ns"])
             self.assertLessEqual(after["begin_ns"], before["end_ns"] * (1 + 1e-9))
         said = simulate(*words).stdout
+        self.assertIn("\nthe pipeline fills and drains for ", said)
         self.assertIn("\ntensor groups communicate for ", said)
         self.assertIn("\ncritical path: ", said)
 
