@@ -103,7 +103,11 @@ CollectiveCost collective_cost(const Communication& communication, const GroupSi
   const bool in_order = options.order == ChunkOrder::fixed || !shrinks(communication.collective);
   if (!in_order) cost.term.loads = in_any_order(communication, group);
 
-  auto bytes = bytes_by_dimension(communication.collective, communication.bytes, group);
+  // Of a pipeline some stages have the next one in the innermost dimension, and others further out: all wait for the
+  // slowest.
+  const bool is_boundary = communication.collective == Collective::send && communication.role == Role::pipeline;
+  auto bytes = bytes_by_dimension(is_boundary ? Collective::neighbor_exchange : communication.collective,
+                                  communication.bytes, group);
   double left = communication.bytes;  // of an all_reduce, on entering the dimension
   for (std::size_t i = 0; i < group.size(); ++i) {
     const int size = group[i];

@@ -160,7 +160,9 @@ TEST(Workloads, PipelinesFillAndDrainWithWhatTheySend) {
     for (const Phase* phase : {&layer.forward, &layer.input_gradient, &layer.weight_gradient}) {
       passes += phase->compute_ns;
       for (const auto& each : phase->communications) {
-        const auto sent = bytes_by_dimension(each.collective, each.bytes, placement.of(each.role));
+        const bool is_boundary = each.role == Role::pipeline;
+        const auto sent = bytes_by_dimension(is_boundary ? Collective::neighbor_exchange : each.collective, each.bytes,
+                                             placement.of(each.role));
         double slowest = 0;
         for (std::size_t i = 0; i < split.size(); ++i) slowest = std::max(slowest, sent[i] / split[i]);
         (phase == &layer.weight_gradient ? averages : passes) += slowest;
@@ -185,6 +187,19 @@ TEST(Workloads, PipelinesFillAndDrainWithWhatTheySend) {
   EXPECT_NEAR(whole.communication_ns / once.communication_ns, 7.0 / 4, 1e-9);
   for (std::size_t i = 0; i < whole.links.size(); ++i)
     EXPECT_NEAR(whole.links[i].exposed_ns, once.links[i].exposed_ns, 1e-9 * once.step_ns);
+}
+
+// Of four stages in pairs of pairs the second and the third are neighbours in the outer dimension alone.
+TEST(Workloads, PipelinesGoOverEveryDimensionThatTheySpan) {
+  const NetworkShape network = parse_network("RI(2)_SW(2)");
+  const Workload workload = make_workload("llama3-8b:pp=4,batch=4,layers=4");
+  const auto ns = [&](const std::vector<double>& split) {
+    return step_ns(step_time(workload, place(workload.degrees, network), network), split);
+  };
+  // Both ways, and three times a quarter more while it fills and drains.
+  const double boundaries_ns = 2 * 1.75 * 4 * 8192 * 4096 * 2;
+  EXPECT_NEAR(ns({1e9, 1}) - ns({1e9, 1e9}), boundaries_ns, 1e-6 * boundaries_ns);
+  EXPECT_NEAR(ns({1, 1e9}) - ns({1e9, 1e9}), boundaries_ns, 1e-6 * boundaries_ns);
 }
 
 TEST(Libra, BundledWorkloadsFollowFromHyperParameters) {
