@@ -29,8 +29,8 @@ TEST_F(Chakra, CollectivesAreWaitedForWhereComputingDependsOnThem) {
 
 TEST_F(Chakra, LeavesOutTheHostWhereADeviceComputes) {
   const auto on = [](bool host) { return attribute("is_cpu_op", bool_value, host ? 1 : 0); };
-  const std::string trace = head + node(1, compute, 10, {}, on(true)) + node(2, compute, 7, {1}, on(false)) +
-                            node(3, compute, 5, {2});
+  const std::string trace =
+      head + node(1, compute, 10, {}, on(true)) + node(2, compute, 7, {1}, on(false)) + node(3, compute, 5, {2});
   const Workload workload = read_chakra_trace(holding(trace));
   ASSERT_EQ(workload.layers.size(), 2u);
   EXPECT_EQ(workload.layers[1].weight_gradient.compute_ns, 7000);
@@ -52,6 +52,20 @@ TEST_F(Chakra, GoesByDataWhereCallersContradictIt) {
   EXPECT_EQ(graph.operations[2].compute_ns, 0);
   EXPECT_THAT(graph.operations[3].after, testing::UnorderedElementsAre(1u, 2u));
   EXPECT_EQ(read_chakra_trace(holding(trace)).layers.size(), 2u);
+}
+
+// ASTRA-sim's traces name the other end alone; whose they are stands in the file's name.
+TEST_F(Chakra, MessagesHaveTheRankOfTheFileAtOneEnd) {
+  constexpr int receive = 6;
+  const std::string size = attribute("comm_size", int64_value, 640);
+  const std::string trace = head + node(1, send, 0, {}, size + attribute("comm_dst", int64_value, 7)) +
+                            node(2, receive, 0, {}, size + attribute("comm_src", int64_value, 2));
+  EXPECT_FALSE(read_chakra_graph(holding(trace)).operations[0].ends.has_value());
+  std::filesystem::remove(path_);
+  path_.replace_extension(".5.et");
+  const ExecutionTrace graph = read_chakra_graph(holding(trace));
+  EXPECT_EQ(graph.operations[0].ends, std::pair(Rank{5}, Rank{7}));
+  EXPECT_EQ(graph.operations[1].ends, std::pair(Rank{2}, Rank{5}));
 }
 
 // As the symbolic tensor graphs of ASTRA-sim have them: 6.6e13 operations a second.

@@ -17,6 +17,7 @@
 #include "plan/workloads/models.h"
 #include "ranvier/chakra.h"
 #include "ranvier/error.h"
+#include "ranvier/text.h"
 
 namespace ranvier {
 namespace {
@@ -25,7 +26,8 @@ using google::protobuf::io::CodedInputStream;
 
 class Trace {
  public:
-  explicit Trace(const std::filesystem::path& path) : file_(path.string()) {
+  explicit Trace(const std::filesystem::path& path)
+      : file_(path.string()), rank_(rank_of(path.stem().extension().string())) {
     // Those of PyTorch have some hundred bytes for each operator.
     constexpr std::size_t most_bytes = std::size_t{1} << 30;
     const std::string bytes = plan::read_text(path, most_bytes);
@@ -107,6 +109,11 @@ class Trace {
   }
 
  private:
+  // Of the file, as ASTRA-sim names them: step.3.et.
+  static std::optional<std::int64_t> rank_of(std::string_view extension) {
+    return extension.empty() ? std::nullopt : parse_number<std::int64_t>(extension.substr(1));
+  }
+
   [[noreturn]] void refuse(const std::string& what) const {
     throw Error(ErrorKind::config, fmt::format("{}: {}; is it a Chakra execution trace?", file_, what));
   }
@@ -236,8 +243,11 @@ class Trace {
       operation.process_group = fmt::format("{}", *number);
     if (const auto* spanned = find_attribute(node, "involved_dim"))
       operation.dimensions.assign(spanned->bool_list().values().begin(), spanned->bool_list().values().end());
-    const auto from = attribute(node, "comm_src"), to = attribute(node, "comm_dst");
-    if (node.type() == chakra::COLLECTIVE || !from || !to) return;
+    if (node.type() == chakra::COLLECTIVE) return;
+    auto from = attribute(node, "comm_src"), to = attribute(node, "comm_dst");
+    auto& own = node.type() == chakra::SEND ? from : to;  // which ASTRA-sim's traces leave out
+    if (!own) own = rank_;
+    if (!from || !to) return;
     if (std::min(*from, *to) < 0 || std::max(*from, *to) > most_rank)
       refuse(fmt::format("{} is between ranks {} and {}, which no network has", named(node), *from, *to));
     operation.ends.emplace(static_cast<Rank>(*from), static_cast<Rank>(*to));
@@ -307,6 +317,7 @@ class Trace {
   static constexpr std::int64_t most_rank = std::numeric_limits<Rank>::max();
 
   std::string file_;
+  std::optional<std::int64_t> rank_;  // whose trace it is
   std::vector<chakra::Node> nodes_;
   std::vector<int> begins_;  // byte of each
   std::unordered_map<std::uint64_t, std::size_t> place_;
