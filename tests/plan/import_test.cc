@@ -91,6 +91,7 @@ TEST_F(Import, HeaderLinesOfAstraSimSayWhoCommunicates) {
   EXPECT_EQ(read("HYBRID_DATA_MODEL", true).layers.size(), 1u);
   EXPECT_THAT(refusal([&] { read("HYBRID_TRANSFORMER model_parallel_NPU_group: x"); }),
               HasSubstr("line 1, column 46: 'x' is no whole number"));
+  EXPECT_THAT(refusal([&] { read("HYBRID_TRANSFORMER model_parallel_NPU_group: 0"); }), HasSubstr("from 1 to"));
   EXPECT_THAT(refusal([&] { read("HYBRID_TRANSFORMER"); }), HasSubstr("needs model_parallel_NPU_group:"));
 }
 
@@ -102,7 +103,7 @@ TEST_F(Import, ForwardPassesAgainFromCheckpoints) {
     for (int i = 0; i < 4; ++i) text += "a -1 10 ALLREDUCE 16 100 NONE 0 3 NONE 0 10\n";
     return read_astra_workload(file("w.txt", text), false);
   };
-  const Workload workload = read("ep: 1 pp: 1 vpp: 1 checkpoints: 2 0 2 checkpoint_initiates: 2 3 0");
+  const Workload workload = read("ep: 1 pp: 1 vpp: 1 checkpoints: 2 0 2 checkpoint_initiates: 3 3 0 3");
   std::vector<double> backward;
   for (const Layer& layer : workload.layers) backward.push_back(layer.input_gradient.compute_ns);
   EXPECT_THAT(backward, ElementsAre(110, 100, 110, 110));

@@ -81,10 +81,10 @@ class Reader {
   }
 
   // "model_parallel_NPU_group: 4", or a list behind its length: "checkpoints: 2 0 8".
-  int whole_number(const Word& word, int most) const {
+  int whole_number(const Word& word, int least, int most) const {
     const auto value = parse_number<int>(word.text);
-    if (!value || *value < 0 || *value > most)
-      refuse(word.offset, fmt::format("'{}' is no whole number from 0 to {}", plan::quotable(word.text), most));
+    if (!value || *value < least || *value > most)
+      refuse(word.offset, fmt::format("'{}' is no whole number from {} to {}", plan::quotable(word.text), least, most));
     return *value;
   }
   std::vector<int> numbers_behind(const std::vector<Word>& header, std::string_view key, int most) const {
@@ -95,8 +95,8 @@ class Reader {
       if (header.end() - found <= place) refuse(found->offset, fmt::format("{} is to be followed by numbers", key));
       return found[place];
     };
-    const int count = whole_number(need(1), static_cast<int>(workload_.layers.size()));
-    for (int i = 0; i < count; ++i) numbers.push_back(whole_number(need(2 + i), most));
+    const int count = whole_number(need(1), 0, static_cast<int>(workload_.layers.size()));
+    for (int i = 0; i < count; ++i) numbers.push_back(whole_number(need(2 + i), 0, most));
     return numbers;
   }
 
@@ -115,7 +115,7 @@ class Reader {
     if (header.end() - found < 2)
       refuse(header[0].offset, fmt::format("{} needs {} and how many NPUs divide the model", kind, group));
     constexpr int most = 1 << 24;
-    workload_.degrees.tensor = std::max(1, whole_number(found[1], most));
+    workload_.degrees.tensor = whole_number(found[1], 1, most);
     by_role_ = true;
   }
 
@@ -124,12 +124,14 @@ class Reader {
     if (header.empty() || header[0].text != with_recomputation) return;
     auto& layers = workload_.layers;
     const int last = static_cast<int>(layers.size()) - 1;
-    const auto checkpoints = numbers_behind(header, "checkpoints:", last);
+    auto checkpoints = numbers_behind(header, "checkpoints:", last);
+    std::ranges::sort(checkpoints);
+    std::vector<bool> again(layers.size());
     for (const int asks : numbers_behind(header, "checkpoint_initiates:", last)) {
-      int from = 0;
-      for (const int each : checkpoints)
-        if (each <= asks) from = std::max(from, each);
-      for (int i = from; i <= asks; ++i) {
+      const auto behind = std::ranges::upper_bound(checkpoints, asks);
+      const int from = behind == checkpoints.begin() ? 0 : *std::prev(behind);
+      for (int i = asks; i >= from && !again[i]; --i) {
+        again[i] = true;
         const Phase& forward = layers[i].forward;
         Phase& backward = layers[i].input_gradient;
         backward.compute_ns += forward.compute_ns;
