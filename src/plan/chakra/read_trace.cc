@@ -53,9 +53,12 @@ class Trace {
         if (!place_.contains(before))
           refuse(fmt::format("{} depends on node {}, which is not there", named(node), before));
     has_device_ = std::ranges::any_of(nodes_, [](const auto& node) { return is_of_device(node); });
-    // Converters up to schema 1.0.1 numbered callers otherwise than nodes, so that many would call themselves.
-    by_callers_ = in_order().size() == nodes_.size();
     order_ = in_order();
+    if (order_.size() < nodes_.size()) {
+      // Converters up to schema 1.0.1 numbered callers otherwise than nodes, so that many would call themselves.
+      by_callers_ = false;
+      order_ = in_order();
+    }
     if (order_.size() < nodes_.size()) {
       std::vector<bool> runs(nodes_.size());
       for (const std::size_t each : order_) runs[each] = true;
