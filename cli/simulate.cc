@@ -72,6 +72,7 @@ json to_json(const Prediction& prediction) {
   return {{"world", prediction.world},
           {"step_ns", prediction.step.step_ns},
           {"compute_ns", prediction.step.compute_ns},
+          {"idle_ns", prediction.step.idle_ns},
           {"communication_ns", prediction.step.communication_ns},
           {"exposed_communication_ns", prediction.step.exposed_communication_ns},
           {"hidden_communication_ns",
@@ -170,6 +171,8 @@ void print_split(const StepPrediction& step) {
 
 // The groups that communicate, and what the end of the step waits for.
 void print_details(const Options& options, const StepPrediction& step) {
+  if (step.idle_ns > 0)
+    fmt::print("the pipeline fills and drains for {:.4f} ms, in which nothing is computed\n", step.idle_ns / 1e6);
   for (const auto& role : step.roles)
     fmt::print("{}{} communicate for {:.4f} ms, {:.4f} of them exposed\n", role.role, options.by_graph ? "" : " groups",
                role.communication_ns / 1e6, role.exposed_ns / 1e6);
@@ -371,8 +374,8 @@ int run_simulate(const Arguments& arguments) {
   const bool scans = options->bytes == 0 && options->worlds.size() > 1;
   if (prints && scans) {
     if (!knee)
-      fmt::print("knee: none; even {} ranks wait for the network for more than {:.0f} % of the step\n",
-                 options->worlds.front(), (1 - worthwhile_efficiency) * 100);
+      fmt::print("knee: none; even {} ranks compute for less than {:.0f} % of the step\n", options->worlds.front(),
+                 worthwhile_efficiency * 100);
     else
       fmt::print("knee: up to {} ranks compute for {:.0f} % of the step or more\n", *knee, worthwhile_efficiency * 100);
   }

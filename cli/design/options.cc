@@ -116,11 +116,10 @@ void refuse_beside_traffic(const CLI::App& app) {
 Constraint budget_constraint(const std::string& word, std::size_t dimensions) {
   std::string_view text = word;
   double scale = 1;
-  constexpr std::pair<std::string_view, double> units[] = {{"GB/s", 1.0},   {"TB/s", 1e3},   {"MB/s", 1e-3},
-                                                           {"Gbit", 0.125}, {"Tbit", 125.0}, {"Mbit", 125e-6}};
-  for (const auto& [unit, gbps] : units)
+  for (const auto& [unit, gbps] : bandwidth_units)
     if (text.ends_with(unit)) {
       text.remove_suffix(unit.size());
+      while (text.ends_with(' ')) text.remove_suffix(1);
       scale = gbps;
       break;
     }

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "ranvier/error.h"
+#include "ranvier/workload_file.h"
 #include "simulate/workload.h"
 
 namespace ranvier::design {
@@ -31,26 +32,35 @@ Source load(const Options& options, const std::string& name) {
     throw Error(ErrorKind::usage, fmt::format("{} does not say which dimensions its collectives span; add "
                                               "--communicator FILE",
                                               name));
-  return read_astra_workload(name, {}, true);
+  return read_astra_workload(name, true);
 }
 
 // One workload on the network of the options: as a graph where that is asked for or known, and each of its collectives.
 class Placed {
  public:
   Placed(const Options& options, const std::string& name, const Source& source)
-      : options_(options), trace_(std::get_if<ExecutionTrace>(&source)), workload_(std::get_if<Workload>(&source)) {
-    if (workload_ != nullptr)
-      placement_ = is_astra_text(name) ? read_libra_communicator(options.communicator_file, options.network)
-                                       : place(workload_->degrees, options.network);
+      : options_(options), trace_(std::get_if<ExecutionTrace>(&source)) {
+    if (trace_ != nullptr) return;
+    workload_ = rescaled(std::get<Workload>(source), options.network.npus());
+    placement_ = is_astra_text(name) ? read_libra_communicator(options.communicator_file, options.network)
+                                     : place(workload_.degrees, options.network);
   }
 
   StepGraph graph() const {
     return trace_ != nullptr ? step_graph(*trace_, options_.network, options_.step)
-                             : step_graph(*workload_, placement_, options_.network, options_.step);
+                             : step_graph(workload_, placement_, options_.network, options_.step);
   }
   StepTime step() const {
     return trace_ != nullptr ? one_after_another(graph())
-                             : step_time(*workload_, placement_, options_.network, options_.step);
+                             : step_time(workload_, placement_, options_.network, options_.step);
+  }
+
+  // All that it sends, however long it waits for that.
+  StepTime traffic() const {
+    if (trace_ != nullptr) return one_after_another(graph());
+    Workload alone = workload_;
+    alone.fills = 0;
+    return step_time(alone, placement_, options_.network, options_.step);
   }
 
   template <class Visit>
@@ -61,15 +71,15 @@ class Placed {
         if (trace_->operations[i].communication) visit(*trace_->operations[i].communication, groups[i]);
       return;
     }
-    for (const Layer& layer : workload_->layers)
+    for (const Layer& layer : workload_.layers)
       for (const Phase* phase : {&layer.forward, &layer.input_gradient, &layer.weight_gradient})
         for (const Communication& each : phase->communications) visit(each, placement_.of(each.role));
   }
 
  private:
   const Options& options_;
-  const ExecutionTrace* trace_;  // one of these
-  const Workload* workload_;
+  const ExecutionTrace* trace_;  // null: the workload
+  Workload workload_;
   Placement placement_;
 };
 
@@ -90,8 +100,10 @@ Question question_of(const Options& options, const std::vector<Source>& sources)
   StepTime& step = question.problem.step;
   if (!options.traffic_file.empty()) {
     step = read_traffic(options.traffic_file, options.network.dimensions.size());
+    question.traffic = step;
   } else {
     std::vector<StepTime> steps;
+    std::vector<StepTime> traffic;
     std::vector<StepGraph> graphs;
     for (std::size_t i = 0; i < sources.size(); ++i) {
       const Placed placed(options, options.workloads[i], sources[i]);
@@ -99,6 +111,7 @@ Question question_of(const Options& options, const std::vector<Source>& sources)
         graphs.push_back(placed.graph());
       else
         steps.push_back(placed.step());
+      traffic.push_back(placed.traffic());
       if (options.step.order == ChunkOrder::mixed)
         placed.for_each_collective([&](const Communication& what, const GroupSizes& group) {
           if (!(what.bytes > 0)) return;
@@ -112,7 +125,9 @@ Question question_of(const Options& options, const std::vector<Source>& sources)
       question.graph = weighted_sum(graphs, options.weights);
     else
       step = weighted_sum(steps, options.weights);
+    question.traffic = weighted_sum(traffic, options.weights);
   }
+  if (options.nics) question.traffic = with_any_failure(question.traffic, options.network, *options.nics);
   if (options.nics && question.graph)
     question.graph = with_any_failure(*question.graph, options.network, *options.nics);
   else if (options.nics)

@@ -22,6 +22,7 @@ struct Question {
   };
   DesignProblem problem = {};
   std::optional<StepGraph> graph = {};  // with --overlap: what the cases of the problem are paths of
+  StepTime traffic = {};                // all that a step sends, on whichever path
   std::vector<Sent> sent = {};          // with mixed chunk orders: one of each kind and group
 };
 // On the network of the options.

@@ -63,7 +63,7 @@ nlohmann::json certificate_json(const Certificate& proof) {
 
 void print(const Options& options, const Question& question, const Design& design) {
   const DesignProblem& problem = question.problem;
-  const auto busy = utilisation(problem.step, design.bandwidth_gbps);
+  const auto busy = utilisation(question.traffic, design.bandwidth_gbps, design.time_ns);
   fmt::print("# {}: {} NPUs, {}\n", to_string(options.network), options.network.npus(),
              problem.objective == Objective::time ? "the least time" : "the least time x cost");
   fmt::print("{:<10} {:>12} {:>8} {:>14} {:>20}\n", "dimension", "GB/s", "busy", "$ per GB/s", "ns saved per GB/s");
@@ -99,7 +99,7 @@ nlohmann::json to_json(const Options& options, const Question& question, const D
           {"objective", design.objective},
           {"lower_bound", design.lower_bound},
           {"marginal_ns_per_gbps", design.marginal_ns_per_gbps},
-          {"utilisation", utilisation(question.problem.step, design.bandwidth_gbps)},
+          {"utilisation", utilisation(question.traffic, design.bandwidth_gbps, design.time_ns)},
           {"network", to_string(options.network)},
           {"npus", options.network.npus()},
           {"workloads", options.workloads},

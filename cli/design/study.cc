@@ -39,7 +39,7 @@ Row design_one(const Options& options, const char* workload, const char* network
     if (one.network.dimensions[i].block == Block::switched)
       row.nic_usd += options.costs.tiers[static_cast<int>(one.network.dimensions[i].tier)].nic *
                      static_cast<double>(one.network.npus()) * row.design.bandwidth_gbps[i];
-  row.busy = utilisation(question.problem.step, row.design.bandwidth_gbps);
+  row.busy = utilisation(question.traffic, row.design.bandwidth_gbps, row.design.time_ns);
   row.even_ns =
       step_ns(question.problem.step, std::vector<double>(dimensions, budget.limit / static_cast<double>(dimensions)));
   return row;

@@ -11,6 +11,7 @@
 #include "ranvier/error.h"
 #include "ranvier/synchronizer.h"
 #include "ranvier/tuning.h"
+#include "ranvier/workload_file.h"
 #include "simulate/levels.h"
 #include "simulate/workload.h"
 
@@ -145,7 +146,8 @@ Question question_of(const Options& options) {
   question.trace = trace_of(options);
   question.communicator = options.communicator_file;
   if (!question.trace) {
-    for (const auto& name : question.names) question.divisions.push_back(simulation::load_workload(name));
+    for (const auto& name : question.names)
+      question.divisions.push_back(rescaled(simulation::load_workload(name), options.world));
     check_replicas(question.divisions.front(), options.world, options.unequal);
   }
   for (std::size_t i = 0; i < options.network.count(); ++i) {

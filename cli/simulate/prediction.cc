@@ -4,6 +4,7 @@
 
 #include "plan/codec_speed.h"
 #include "ranvier/error.h"
+#include "ranvier/workload_file.h"
 #include "simulate/levels.h"
 #include "simulate/workload.h"
 
@@ -64,16 +65,17 @@ Prediction predict(const Options& options, const Training& training, const Topol
   if (training.trace) return {.world = world, .step = simulate_step(*training.trace, topology, how)};
   if (options.bytes == 0) {
     how = with_codec(how, training.codec, world);
-    Prediction result{.world = world, .step = simulate_step(training.workload, topology, how)};
+    const Workload workload = rescaled(training.workload, world);
+    Prediction result{.world = world, .step = simulate_step(workload, topology, how)};
     if (options.sync.empty()) return result;
-    const Rank replicas = replicas_of(training.workload, world);
+    const Rank replicas = replicas_of(workload, world);
     PolicySimulation simulation = options.policy;
     simulation.levels = levels_of(options, replicas);
     if (how.gradient_scale != 1) {
       simulation.inside = options.step;
       simulation.inside->options = how.options;
     }
-    result.policy = simulate_policy(*policy_of(options, replicas), training.workload, topology, how, simulation);
+    result.policy = simulate_policy(*policy_of(options, replicas), workload, topology, how, simulation);
     return result;
   }
   const Operation operation = all_reduce_of(options, how.algorithm, topology);

@@ -11,7 +11,7 @@ namespace ranvier::simulation {
 Workload load_workload(const std::string& spec_or_file) {
   if (spec_or_file.ends_with(".toml")) return read_workload(spec_or_file);
   if (is_trace(spec_or_file)) return read_chakra_trace(spec_or_file);
-  if (spec_or_file.ends_with(".txt")) return read_astra_workload(spec_or_file, {}, true);
+  if (spec_or_file.ends_with(".txt")) return read_astra_workload(spec_or_file, false);
   return make_workload(spec_or_file);
 }
 

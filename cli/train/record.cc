@@ -15,6 +15,7 @@ Workload workload_of(const Report& report) {
   const trainer::RecordedStep& step = *report.result.recorded;
   Workload workload{.name = report.options.trainer.model, .degrees = {}, .layers = {}};
   workload.idle_ns = step.other_ns;
+  workload.recorded_npus = report.communicator.world();
   for (auto tensor = step.tensors.rbegin(); tensor != step.tensors.rend(); ++tensor)
     workload.layers.push_back(
         {.name = tensor->name,

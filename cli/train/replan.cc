@@ -12,6 +12,7 @@
 #include "plan/words.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
+#include "ranvier/workload_file.h"
 #include "simulate/workload.h"
 #include "train/plan.h"
 
@@ -129,7 +130,7 @@ trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& curr
     throw Error(ErrorKind::usage, fmt::format("its policy is {}, whose steps are not alike", plan.sync));
   const double computing = std::max(measured.step - measured.waiting, 1e-9);
   const double expected = std::max(planned.step - planned.waiting, 1e-9);
-  Workload workload = simulation::load_workload(plan.workload);
+  Workload workload = rescaled(simulation::load_workload(plan.workload), plan.ranks);
   double recorded_ns = workload.idle_ns;
   for (const Layer& layer : workload.layers)
     recorded_ns += layer.forward.compute_ns + layer.input_gradient.compute_ns + layer.weight_gradient.compute_ns;

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ranvier/network.h"
@@ -48,9 +49,10 @@ struct StepTime {
 std::vector<double> term_times(std::span<const TrafficTerm>, std::span<const double> bandwidth_gbps);
 // constant + sum of weight x slowest load, of the worst case. Infinite where something flows over no bandwidth.
 double step_ns(const StepTime&, std::span<const double> bandwidth_gbps);
-// What share of the step each dimension transfers, in the worst case: 1 where it is never idle. Of mixed chunk orders
-// with the mix of best_orders; not a number where it carries a load together with others for which there is none.
-std::vector<double> utilisation(const StepTime&, std::span<const double> bandwidth_gbps);
+// What share of a step of `step_ns` each dimension transfers all that is sent in it, in the worst case: 1 where it is
+// never idle. Of mixed chunk orders with the mix of best_orders; not a number where it carries a load together with
+// others for which there is none.
+std::vector<double> utilisation(const StepTime& sent, std::span<const double> bandwidth_gbps, double step_ns);
 
 // Steps that are alike often, or matter alike much: each with its weight. Each has one case.
 StepTime weighted_sum(std::span<const StepTime>, std::span<const double> weights);
@@ -70,6 +72,11 @@ struct Constraint {
   double limit = 0;
   bool budget = false;  // what there is to spend, of which a cheaper design may spend less: see pareto_front
 };
+
+// What may stand behind a bandwidth, in GB/s.
+inline constexpr std::pair<std::string_view, double> bandwidth_units[] = {
+    {"GB/s", 1.0},      {"TB/s", 1e3},   {"MB/s", 1e-3},  {"Gbit/s", 0.125}, {"Tbit/s", 125.0},
+    {"Mbit/s", 125e-6}, {"Gbit", 0.125}, {"Tbit", 125.0}, {"Mbit", 125e-6}};
 
 // "b0>=b1", "2*b0 + b1 <= 300", "b0>=b1>=b2" (two constraints); numbers without b are GB/s.
 // Throws Error{usage} that names the column.

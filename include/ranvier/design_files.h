@@ -18,9 +18,10 @@ StepTime read_traffic(const std::filesystem::path&, std::size_t dimensions);
 
 // The twelve columns of ASTRA-sim 1.0, a line a layer: name, a reserved number, then compute time in ns, collective and
 // its bytes for the forward pass, the input gradient and the weight gradient, and the update time, which is not used
-// (as in LIBRA). Its two header lines may be there. Collectives of the first two passes are of tensor groups, of the
-// third of data groups; with `by_pass` of the groups of their pass (see read_communicator).
-Workload read_astra_workload(const std::filesystem::path&, const Degrees&, bool by_pass);
+// (as in LIBRA). Its two header lines may be there. Collectives are of the groups of their pass (see
+// read_libra_communicator), and so of all NPUs where nobody says more. Unless all is said `by_pass`, the header does:
+// behind HYBRID_TRANSFORMER the first two passes are of tensor groups, the third of data groups.
+Workload read_astra_workload(const std::filesystem::path&, bool by_pass);
 
 // LIBRA's network: {Topology: [Ring, FullyConnected, Switch], NpusCount: [16, 8, 32], CostDimension: [InterNode, …]}.
 NetworkShape read_libra_network(const std::filesystem::path&);

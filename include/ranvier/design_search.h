@@ -24,6 +24,7 @@ struct StepGraph {
   struct Node {
     double constant_ns = 0;
     std::optional<std::size_t> term = {};  // of `terms`: a collective, which takes as long as its slowest load
+    double times = 1;                      // how often it does, one behind the other
     std::vector<std::size_t> after = {};   // nodes before this one
   };
   std::size_t dimensions = 0;

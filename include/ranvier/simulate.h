@@ -119,6 +119,7 @@ struct FastestAlgorithm {
 struct StepPrediction {
   double step_ns = 0;
   double compute_ns = 0;
+  double idle_ns = 0;                     // a pipeline that fills and drains, beside what it waits for then
   double communication_ns = 0;            // of all collectives, one after another
   double exposed_communication_ns = 0;    // what of it computing does not hide
   std::vector<SimulatedLink> links = {};  // over the whole step

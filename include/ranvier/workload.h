@@ -58,8 +58,15 @@ struct Workload {
   std::string name = {};
   Degrees degrees = {};
   std::vector<Layer> layers = {};
-  double idle_ns = 0;  // a pipeline that fills and drains; loading data and the optimizer, where they were measured
+  double idle_ns = 0;  // loading data and the optimizer, where they were measured
+  // A pipeline that fills and drains: how much of the time of its passes, and of what they wait for in other stages as
+  // in its own, is added to them. Averages of weight gradients do not wait for it again.
+  double fills = 0;
+  std::int64_t recorded_npus = 0;  // of a recording: on how many; 0 where nothing depends on that
 };
+
+// How long nothing is computed while a pipeline fills and drains.
+double bubble_ns(const Workload&);
 
 // ---- Ready-made ones, derived from the published hyper-parameters of each model.
 

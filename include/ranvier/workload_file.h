@@ -4,6 +4,7 @@
 //
 //   name = "cnn"
 //   other_ns = 310000          # of a step, beside its passes: loading data, the optimizer
+//   ranks = 4                  # on which it was recorded
 //   [[layer]]
 //   name = "conv1"
 //   forward_ns = 1200
@@ -25,5 +26,9 @@ std::string_view name_of(Role);
 std::string to_toml(const Workload&, std::string_view origin);
 // Throws Error{config} that names line and column, for unknown keys with the nearest known one.
 Workload read_workload(const std::filesystem::path&);
+
+// The same on so many NPUs: of more replicas each has a smaller part of what data groups gather (FSDP), the whole of
+// which is as large. All else that a replica sends does not depend on how many there are.
+Workload rescaled(Workload, std::int64_t npus);
 
 }  // namespace ranvier

@@ -206,7 +206,7 @@ class Recording:
         text = (
             f"# Written by ranvier.record(): the median of {steps} steps on each of {world} ranks.\n"
             "# Layers stand as the forward pass goes through them; gradients become ready from the last to the first.\n"
-            f"name = {_quoted(type(self._model).__name__)}\nother_ns = {other * 1e9:.0f}\n\n[degrees]\n{degrees}"
+            f"name = {_quoted(type(self._model).__name__)}\nother_ns = {other * 1e9:.0f}\nranks = {world}\n\n[degrees]\n{degrees}"
         )
         order = sorted(ready, key=lambda number: ready[number])
         passes, rest = self._passes(forward, order)
@@ -246,7 +246,7 @@ class Recording:
         return by_parameter, rest
 
     def _lines(self, where: str, place: Place) -> list[str]:
-        return [_line(where, call) for at, call in self._calls if at == place]
+        return [_line(_pass_of(call, where), call) for at, call in self._calls if at == place]
 
     def _layer(self, name: str, times: dict[str, float], lines: list[str]) -> str:
         computing = "".join(f"{what}_ns = {max(0.0, seconds) * 1e9:.0f}\n" for what, seconds in times.items())
@@ -262,6 +262,12 @@ def record(
     `groups`: by role ("tensor", "data", "expert", "expert_data", "pipeline") the process groups of a divided model.
     """
     return Recording(model, path, groups)
+
+
+def _pass_of(call: Call, where: str) -> str:
+    """FSDP's sums of gradients go on beside the rest of the backward pass; what else is sent there is waited for."""
+    sums_gradients = call.collective == "reduce_scatter" and call.role in ("data", "expert_data")
+    return "weight_gradient" if sums_gradients and where == "input_gradient" else where
 
 
 def _line(where: str, call: Call) -> str:

@@ -103,7 +103,11 @@ CollectiveCost collective_cost(const Communication& communication, const GroupSi
   const bool in_order = options.order == ChunkOrder::fixed || !shrinks(communication.collective);
   if (!in_order) cost.term.loads = in_any_order(communication, group);
 
-  auto bytes = bytes_by_dimension(communication.collective, communication.bytes, group);
+  // Of a pipeline some stages have the next one in the innermost dimension, and others further out: all wait for the
+  // slowest.
+  const bool is_boundary = communication.collective == Collective::send && communication.role == Role::pipeline;
+  auto bytes = bytes_by_dimension(is_boundary ? Collective::neighbor_exchange : communication.collective,
+                                  communication.bytes, group);
   double left = communication.bytes;  // of an all_reduce, on entering the dimension
   for (std::size_t i = 0; i < group.size(); ++i) {
     const int size = group[i];
@@ -130,7 +134,9 @@ namespace ranvier {
 
 StepTime step_time(const Workload& workload, const Placement& placement, const NetworkShape& shape,
                    const StepOptions& options) {
-  StepTime step{.dimensions = shape.dimensions.size(), .terms = {}, .cases = {{.constant_ns = workload.idle_ns}}};
+  StepTime step{.dimensions = shape.dimensions.size(),
+                .terms = {},
+                .cases = {{.constant_ns = workload.idle_ns + bubble_ns(workload)}}};
   StepCase& one = step.cases.front();
   for (const Layer& layer : workload.layers)
     for (const Phase* phase : {&layer.forward, &layer.input_gradient, &layer.weight_gradient}) {
@@ -138,10 +144,11 @@ StepTime step_time(const Workload& workload, const Placement& placement, const N
       for (const Communication& communication : phase->communications) {
         auto cost = plan::collective_cost(communication, placement.of(communication.role), shape, options,
                                           fmt::format("layer {}", layer.name));
-        one.constant_ns += cost.latency_ns;
+        const double times = phase == &layer.weight_gradient ? 1 : 1 + workload.fills;
+        one.constant_ns += times * cost.latency_ns;
         if (cost.term.loads.empty()) continue;
         step.terms.push_back(std::move(cost.term));
-        one.weights.push_back(1);
+        one.weights.push_back(times);
       }
     }
   return step;

@@ -166,8 +166,7 @@ class Parser {
     const auto [end, problem] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), number);
     if (problem != std::errc{}) refuse(start, "this is no number");
     at_ = static_cast<std::size_t>(end - text_.data());
-    constexpr std::pair<std::string_view, double> units[] = {{"GB/s", 1}, {"MB/s", 1e-3}, {"TB/s", 1e3}};
-    for (const auto& [unit, scale] : units) {
+    for (const auto& [unit, scale] : bandwidth_units) {
       if (!take(unit)) continue;
       number *= scale;
       break;

@@ -47,6 +47,13 @@ class Dimensions {
 
 }  // namespace
 
+double bubble_ns(const Workload& workload) {
+  double computing = 0;
+  for (const Layer& layer : workload.layers)
+    computing += layer.forward.compute_ns + layer.input_gradient.compute_ns + layer.weight_gradient.compute_ns;
+  return workload.fills * computing;
+}
+
 std::optional<GroupSizes> group_sizes(std::span<const Rank> npus, const NetworkShape& shape) {
   const std::set<Rank> members(npus.begin(), npus.end());
   GroupSizes sizes;

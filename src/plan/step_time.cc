@@ -62,20 +62,19 @@ double step_ns(const StepTime& step, std::span<const double> bandwidth_gbps) {
   return worst;
 }
 
-std::vector<double> utilisation(const StepTime& step, std::span<const double> bandwidth_gbps) {
-  std::vector<double> result(step.dimensions, 0);
-  const auto times = term_times(step.terms, bandwidth_gbps);
-  const auto worst = std::max_element(step.cases.begin(), step.cases.end(), [&](const StepCase& a, const StepCase& b) {
+std::vector<double> utilisation(const StepTime& sent, std::span<const double> bandwidth_gbps, double step_ns) {
+  std::vector<double> result(sent.dimensions, 0);
+  const auto times = term_times(sent.terms, bandwidth_gbps);
+  const auto worst = std::max_element(sent.cases.begin(), sent.cases.end(), [&](const StepCase& a, const StepCase& b) {
     return time_of(a, times) < time_of(b, times);
   });
-  if (worst == step.cases.end()) return result;
-  const double total = time_of(*worst, times);
-  if (!(total > 0) || total == std::numeric_limits<double>::infinity()) return result;
-  for (std::size_t k = 0; k < step.terms.size(); ++k) {
+  if (worst == sent.cases.end()) return result;
+  if (!(step_ns > 0) || step_ns == std::numeric_limits<double>::infinity()) return result;
+  for (std::size_t k = 0; k < sent.terms.size(); ++k) {
     if (!(worst->weights[k] > 0)) continue;
-    const auto bytes = bytes_of(step.terms[k], bandwidth_gbps);
-    for (std::size_t i = 0; i < step.dimensions; ++i)
-      if (bytes[i] != 0) result[i] += worst->weights[k] * bytes[i] / bandwidth_gbps[i] / total;
+    const auto bytes = bytes_of(sent.terms[k], bandwidth_gbps);
+    for (std::size_t i = 0; i < sent.dimensions; ++i)
+      if (bytes[i] != 0) result[i] += worst->weights[k] * bytes[i] / bandwidth_gbps[i] / step_ns;
   }
   return result;
 }

@@ -154,6 +154,14 @@ class Beyond(ProgramTest):
         self.assertGreaterEqual(both["time_ns"], (2 * plain + dlrm["time_ns"]) * (1 - 1e-6))
         self.assertAlmostEqual(proven_bound(both["certificate"]) / both["objective"], 1, delta=1e-6)
 
+    def test_what_hides_behind_computing_keeps_dimensions_busy(self):
+        """By --overlap the longest way has none of the weight gradients in it, which are all that the outer dimensions carry."""
+        found = as_json(*self.WORDS, "--overlap")
+        for dimension, sent in ((2, 339738624), (3, 109707264)):
+            busy = sent / found["bandwidth_gbps"][dimension] / found["time_ns"]
+            self.assertGreater(busy, 0.01)
+            self.assertAlmostEqual(found["utilisation"][dimension] / busy, 1, delta=1e-6)
+
     def test_whole_links_are_whole(self):
         found = as_json(*self.WORDS, "--link-gbps", "25,25,12.5,12.5")
         for bandwidth, unit in zip(found["bandwidth_gbps"], (25, 25, 12.5, 12.5)):

@@ -318,6 +318,8 @@ class Prediction(ProgramTest):
         words = ("--workload", "llama3-8b:tp=4,pp=2", "--world", "64", "--link-rate", "400Gbit")
         found = as_json(*words)
         self.assertEqual({role["role"] for role in found["roles"]}, {"tensor", "data", "pipeline"})
+        # Two stages and four micro-batches: one in five of the time that the passes take.
+        self.assertAlmostEqual(found["idle_ns"] / found["compute_ns"], 1 / 4, delta=1e-9)
         exposed = sum(role["exposed_ns"] for role in found["roles"])
         self.assertAlmostEqual(exposed / found["exposed_communication_ns"], 1, delta=1e-6)
         path = found["critical_path"]
@@ -326,6 +328,7 @@ class Prediction(ProgramTest):
             self.assertLessEqual(before["begin_ns"], after["begin_ns"])
             self.assertLessEqual(after["begin_ns"], before["end_ns"] * (1 + 1e-9))
         said = simulate(*words).stdout
+        self.assertIn("\nthe pipeline fills and drains for ", said)
         self.assertIn("\ntensor groups communicate for ", said)
         self.assertIn("\ncritical path: ", said)
 
@@ -556,6 +559,28 @@ class WrongUsage(ProgramTest):
         self.assertTrue(all("ns" in each for each in found["algorithms"]))
         alone = ("--bytes", "10M", "--world", "4", "--topology", "SW(4)", "--cut", "0-s0")
         self.assert_sentence(simulate(*alone), 2, "rank 0 has no way to rank 1", "no algorithm runs")
+
+    def test_what_replicas_gather_is_as_large_for_any_number_of_them(self):
+        """FSDP of 4 GB in all, at 1 GB/s and recorded on four ranks, by `simulate` and by `design`."""
+        layer = '[[layer]]\ncommunications = [{ pass = "forward", collective = "all_gather", bytes = 1e9, role = "data" }]\n'
+        with temporary_folder() as folder:
+            file = folder / "w.toml"
+            file.write_text(f"ranks = 4\n{layer}")
+            for world in (4, 64):
+                found = as_json("--workload", str(file), "--world", str(world), "--link-rate", "8Gbit", "--latency-us", "0")
+                self.assertAlmostEqual(found["step_ns"] / 4e9, 1 - 1 / world, delta=1e-3)
+                words = ("--workload", str(file), "--network", f"SW({world})", "--budget", "1GB/s", "--json", "-")
+                designed = json.loads(run("design", *words).stdout)
+                self.assertAlmostEqual(designed["time_ns"] / 4e9, 1 - 1 / world, delta=1e-6)
+
+    def test_of_astra_sims_text_has_the_groups_of_its_header(self):
+        """1 GB of activations among four of sixteen ranks; all of them would send 5/4 as much."""
+        with temporary_folder() as folder:
+            file = folder / "w.txt"
+            file.write_text("HYBRID_TRANSFORMER model_parallel_NPU_group: 4\n1\nQ -1 0 ALLREDUCE 1000000000 0 NONE 0 0 NONE 0 0\n")
+            found = as_json("--workload", str(file), "--world", "16", "--link-rate", "8Gbit", "--latency-us", "0")
+            self.assertEqual([role["role"] for role in found["roles"]], ["tensor"])
+            self.assertAlmostEqual(found["step_ns"] / 1.5e9, 1, delta=1e-3)
 
     def test_a_file_that_is_no_workload_is_named(self):
         with temporary_folder() as folder:

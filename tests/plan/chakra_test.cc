@@ -29,10 +29,52 @@ TEST_F(Chakra, CollectivesAreWaitedForWhereComputingDependsOnThem) {
 
 TEST_F(Chakra, LeavesOutTheHostWhereADeviceComputes) {
   const auto on = [](bool host) { return attribute("is_cpu_op", bool_value, host ? 1 : 0); };
-  const std::string trace = head + node(1, compute, 10, {}, on(true)) + node(2, compute, 7, {1}, on(false));
+  const std::string trace =
+      head + node(1, compute, 10, {}, on(true)) + node(2, compute, 7, {1}, on(false)) + node(3, compute, 5, {2});
   const Workload workload = read_chakra_trace(holding(trace));
-  ASSERT_EQ(workload.layers.size(), 1u);
-  EXPECT_EQ(workload.layers[0].weight_gradient.compute_ns, 7000);
+  ASSERT_EQ(workload.layers.size(), 2u);
+  EXPECT_EQ(workload.layers[1].weight_gradient.compute_ns, 7000);
+  EXPECT_EQ(workload.layers[0].weight_gradient.compute_ns, 5000);
+}
+
+// Up to schema 1.0.1 callers have other numbers than nodes, so that nodes seem to call themselves and each other, and
+// the host's call of a collective has its type, without a size.
+TEST_F(Chakra, GoesByDataWhereCallersContradictIt) {
+  const auto on = [](bool host) { return attribute("is_cpu_op", bool_value, host ? 1 : 0); };
+  const auto caller = [](std::uint64_t id) { return number(4, id); };
+  const std::string trace = head + node(1, compute, 3, {}, on(true) + caller(1)) +
+                            node(2, compute, 10, {1}, on(false) + caller(4)) +
+                            node(3, collective, 9, {1}, on(true) + caller(3)) +
+                            node(4, collective, 0, {3, 2}, on(false) + all_reduce(4000) + caller(2));
+  const ExecutionTrace graph = read_chakra_graph(holding(trace));
+  ASSERT_EQ(graph.operations.size(), 4u);
+  EXPECT_FALSE(graph.operations[2].communication.has_value());
+  EXPECT_EQ(graph.operations[2].compute_ns, 0);
+  EXPECT_THAT(graph.operations[3].after, testing::UnorderedElementsAre(1u, 2u));
+  EXPECT_EQ(read_chakra_trace(holding(trace)).layers.size(), 2u);
+}
+
+// ASTRA-sim's traces name the other end alone; whose they are stands in the file's name.
+TEST_F(Chakra, MessagesHaveTheRankOfTheFileAtOneEnd) {
+  constexpr int receive = 6;
+  const std::string size = attribute("comm_size", int64_value, 640);
+  const std::string trace = head + node(1, send, 0, {}, size + attribute("comm_dst", int64_value, 7)) +
+                            node(2, receive, 0, {}, size + attribute("comm_src", int64_value, 2));
+  EXPECT_FALSE(read_chakra_graph(holding(trace)).operations[0].ends.has_value());
+  std::filesystem::remove(path_);
+  path_.replace_extension(".5.et");
+  const ExecutionTrace graph = read_chakra_graph(holding(trace));
+  EXPECT_EQ(graph.operations[0].ends, std::pair(Rank{5}, Rank{7}));
+  EXPECT_EQ(graph.operations[1].ends, std::pair(Rank{2}, Rank{5}));
+}
+
+// As the symbolic tensor graphs of ASTRA-sim have them: 6.6e13 operations a second.
+TEST_F(Chakra, OperationsTakeTimeWhereNothingWasTimed) {
+  const std::string operations = attribute("num_ops", int64_value, std::uint64_t{60} << 40);
+  const ExecutionTrace graph =
+      read_chakra_graph(holding(head + node(1, compute, 0, {}, operations) + node(2, compute, 7, {}, operations)));
+  EXPECT_NEAR(graph.operations[0].compute_ns, 1e9, 1);
+  EXPECT_EQ(graph.operations[1].compute_ns, 7000);
 }
 
 TEST_F(Chakra, SendsAndAllToAllsAreRead) {
@@ -103,7 +145,7 @@ TEST_F(Chakra, SaysWhatIsWrongAndWhere) {
            {"", "the metadata at byte 0"},
            {"layer 1\nlayer 2\n", "at byte"},
            {head, "there is no node"},
-           {whole.substr(0, whole.size() - 1), "the node at byte 8 cannot be read"},
+           {whole.substr(0, whole.size() - 1), "the node at byte 8 has 12 bytes, and the file ends after 11 of them"},
            {whole + node(1, compute, 1, {}), "two nodes have the number 1, at bytes 8 and 21"},
            {head + node(1, compute, 1, {9}), "node 1 (n1) at byte 8 depends on node 9, which is not there"},
            {head + node(1, compute, 1, {2}) + node(2, compute, 1, {1}), "waits for itself around a circle"},
@@ -120,6 +162,14 @@ TEST_F(Chakra, SaysWhatIsWrongAndWhere) {
       EXPECT_EQ(error.kind(), ErrorKind::config);
       EXPECT_THAT(error.what(), testing::HasSubstr(words));
     }
+}
+
+// Also between two fields, where what is left would be a message.
+TEST_F(Chakra, IsNotReadWhereItIsCutOff) {
+  const std::string one = head + node(1, compute, 10, {});
+  const std::string whole = one + node(2, collective, 0, {1}, all_reduce(4000));
+  for (std::size_t end = one.size() + 1; end < whole.size(); ++end)
+    EXPECT_THROW(read_chakra_trace(holding(whole.substr(0, end))), Error) << end;
 }
 
 // Any damage ends in an error or in a workload, never in anything else.

@@ -20,8 +20,9 @@ TEST(Constraints, AreBroughtToOneSide) {
 }
 
 TEST(Constraints, MultiplyAndDivideByNumbersOnEitherSide) {
-  for (const char* text : {"b0*2 + b1 <= 300", "2 b0 + b1*1 <= 3*100", "(4*b0 + b1*2)/2 <= 300GB/s",
-                           "2*(b0 + b1) - b1 <= 600/2", "2 (b0 + b1/2) <= 300", "-(-2*b0 - b1) <= 300"}) {
+  for (const char* text :
+       {"b0*2 + b1 <= 300", "2 b0 + b1*1 <= 3*100", "(4*b0 + b1*2)/2 <= 300GB/s", "2*(b0 + b1) - b1 <= 600/2",
+        "2 (b0 + b1/2) <= 300", "-(-2*b0 - b1) <= 300", "2b0 + b1 <= 2400Gbit", "2b0 + b1 <= 2.4 Tbit/s"}) {
     const auto found = parse_constraints(text, 2);
     ASSERT_EQ(found.size(), 1u) << text;
     EXPECT_THAT(found[0].coefficients, ElementsAre(2, 1)) << text;

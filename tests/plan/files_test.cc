@@ -28,6 +28,26 @@ TEST_F(WorkloadFile, HoldsEveryReadyMadeWorkload) {
   }
 }
 
+// FSDP: of twice as many replicas each has half of the parameters, and all of them are gathered by everybody as before.
+TEST_F(WorkloadFile, IsRescaledToOtherWorlds) {
+  Workload recorded{.degrees = {.tensor = 2}, .layers = {{.name = "a"}}, .recorded_npus = 4};
+  recorded.layers[0].forward.communications = {{Collective::all_gather, 1000, Role::data},
+                                               {Collective::all_gather, 300, Role::tensor}};
+  recorded.layers[0].weight_gradient.communications = {{Collective::reduce_scatter, 2000, Role::data}};
+  const Workload read = read_workload(holding(to_toml(recorded, "Of a test.")));
+  const NetworkShape shape = parse_network("FC(2)_SW(16)");
+  const Workload larger = rescaled(read, shape.npus());
+  const auto sent = [&](const Communication& each) {
+    return bytes_by_dimension(each.collective, each.bytes, place(larger.degrees, shape).of(each.role));
+  };
+  EXPECT_THAT(sent(larger.layers[0].forward.communications[0]), testing::ElementsAre(0, 2000.0 * 15 / 16));
+  EXPECT_THAT(sent(larger.layers[0].forward.communications[1]), testing::ElementsAre(300, 0));
+  EXPECT_THAT(sent(larger.layers[0].weight_gradient.communications[0]), testing::ElementsAre(0, 2000.0 * 15 / 16));
+  Workload by_hand = read;
+  by_hand.recorded_npus = 0;
+  EXPECT_EQ(rescaled(by_hand, 32).layers[0].forward.communications[0].bytes, 1000);
+}
+
 TEST_F(WorkloadFile, KeepsAnyName) {
   Workload workload{.name = "a \"quoted\" \\ name\n", .layers = {{.name = "1"}}};
   EXPECT_EQ(read_workload(holding(to_toml(workload, "Of a test."))).name, workload.name);

@@ -62,7 +62,7 @@ WeightGrad: [ -1, 2, 4, 32 ]
 TEST_F(Import, LibrasFilesGiveItsProblem) {
   const NetworkShape shape = read_libra_network(file("network.yml", network_text));
   EXPECT_EQ(to_string(shape), "RI(4)_FC(8)_RI(4)_SW(32)");
-  const Workload workload = read_astra_workload(file("GPT_3.txt", gpt3_text), {}, true);
+  const Workload workload = read_astra_workload(file("GPT_3.txt", gpt3_text), true);
   EXPECT_EQ(workload.name, "GPT_3");
   const StepTime step =
       step_time(workload, read_libra_communicator(file("groups.yml", communicator_text), shape), shape);
@@ -72,24 +72,58 @@ TEST_F(Import, LibrasFilesGiveItsProblem) {
   EXPECT_NEAR(step_ns(step, split), step_ns(known, split), 1e-3);
 }
 
-TEST_F(Import, HeaderLinesOfAstraSimAreSkipped) {
-  const Workload workload = read_astra_workload(
-      file("w.txt", "HYBRID_TRANSFORMER model_parallel_NPU_group: 4\n1\na -1 1 NONE 0 2 NONE 0 3 ALLREDUCE 8 10\n"), {},
-      false);
-  ASSERT_EQ(workload.layers.size(), 1u);
-  EXPECT_EQ(workload.layers[0].weight_gradient.communications.at(0).role, Role::data);
+TEST_F(Import, HeaderLinesOfAstraSimSayWhoCommunicates) {
+  const std::string layer = "a -1 1 ALLREDUCE 16 2 NONE 0 3 ALLREDUCE 8 10\r\n";
+  const auto read = [&](const std::string& header, bool by_pass = false) {
+    return read_astra_workload(file("w.txt", header + "\t\t\r\n1\t\r\n\r\n# a comment\r\n" + layer), by_pass);
+  };
+  const Workload divided = read("HYBRID_TRANSFORMER\tmodel_parallel_NPU_group: 4");
+  ASSERT_EQ(divided.layers.size(), 1u);
+  EXPECT_EQ(divided.degrees.tensor, 4);
+  EXPECT_EQ(divided.layers[0].forward.communications.at(0).role, Role::tensor);
+  EXPECT_EQ(divided.layers[0].weight_gradient.communications.at(0).role, Role::data);
+  const Workload by_pass = read("HYBRID_TRANSFORMER model_parallel_NPU_group: 4", true);
+  EXPECT_EQ(by_pass.degrees.tensor, 1);
+  EXPECT_EQ(by_pass.layers[0].forward.communications.at(0).role, Role::forward);
+  EXPECT_EQ(read("HYBRID_DLRM\t4").layers[0].forward.communications.at(0).role, Role::forward);
+  EXPECT_THAT(refusal([&] { read("HYBRID_DATA_MODEL"); }),
+              HasSubstr("w.txt, line 1, column 1: HYBRID_DATA_MODEL does not say how many NPUs divide the model"));
+  EXPECT_EQ(read("HYBRID_DATA_MODEL", true).layers.size(), 1u);
+  EXPECT_THAT(refusal([&] { read("HYBRID_TRANSFORMER model_parallel_NPU_group: x"); }),
+              HasSubstr("line 1, column 46: 'x' is no whole number"));
+  EXPECT_THAT(refusal([&] { read("HYBRID_TRANSFORMER model_parallel_NPU_group: 0"); }), HasSubstr("from 1 to"));
+  EXPECT_THAT(refusal([&] { read("HYBRID_TRANSFORMER"); }), HasSubstr("needs model_parallel_NPU_group:"));
+}
+
+// Layers from a checkpoint to the one that asks compute forward twice, as ASTRA-sim does. Headers may be longer than
+// lines.
+TEST_F(Import, ForwardPassesAgainFromCheckpoints) {
+  const auto read = [&](const std::string& lists) {
+    std::string text = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 4 " + lists + "\n4\n";
+    for (int i = 0; i < 4; ++i) text += "a -1 10 ALLREDUCE 16 100 NONE 0 3 NONE 0 10\n";
+    return read_astra_workload(file("w.txt", text), false);
+  };
+  const Workload workload = read("ep: 1 pp: 1 vpp: 1 checkpoints: 2 0 2 checkpoint_initiates: 3 3 0 3");
+  std::vector<double> backward;
+  for (const Layer& layer : workload.layers) backward.push_back(layer.input_gradient.compute_ns);
+  EXPECT_THAT(backward, ElementsAre(110, 100, 110, 110));
+  EXPECT_EQ(workload.layers[2].input_gradient.communications.size(), 1u);
+  EXPECT_EQ(workload.layers[1].input_gradient.communications.size(), 0u);
+  EXPECT_THAT(refusal([&] { read("checkpoints: 2 0 2 checkpoint_initiates: 1 4"); }),
+              HasSubstr("'4' is no whole number"));
+  EXPECT_THAT(refusal([&] { read("checkpoints: 2 0"); }), HasSubstr("checkpoints: is to be followed by numbers"));
 }
 
 TEST_F(Import, CostsOfATierAreReplaced) {
   const CostTable table =
-      read_libra_costs(file("cost.yml", "InterPod:\n  Link: 7.80004\n  Switch: 18.00004\n  Nic: 31.60004\n"));
+      read_libra_costs(file("cost.yml", "InterPod:\n  Link: 7.80004\n  Switch: 18.00004\n  Nic: 31.60004\n  Npu: 9\n"));
   EXPECT_THAT(unit_costs(parse_network("RI(4)_SW(8)"), table), ElementsAre(4, testing::DoubleNear(57.40012, 1e-9)));
 }
 
 TEST_F(Import, WrongFilesNameLineAndColumn) {
   const NetworkShape shape = parse_network("RI(4)_SW(8)");
   const auto astra = [&](const char* text) {
-    return refusal([&] { read_astra_workload(file("w.txt", text), {}, false); });
+    return refusal([&] { read_astra_workload(file("w.txt", text), false); });
   };
   EXPECT_THAT(astra("a -1 1 NONE 0 2 NONE 0 3 NONE 0\n"),
               HasSubstr("w.txt, line 1, column 31: a layer has 12 columns, and here are 11"));

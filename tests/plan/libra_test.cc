@@ -4,6 +4,8 @@
 
 #include "plan/certificate.h"
 #include "plan/libra_cases.h"
+#include "ranvier/design_search.h"
+#include "ranvier/simulate.h"
 #include "ranvier/workload.h"
 #include "support/refusal.h"
 
@@ -100,6 +102,8 @@ TEST(Workloads, RefuseSettingsThatTheModelCannotHave) {
            {"gpt3:layers=16777216", "layers=16777216 of a workload is more than 10000"},
            {"resnet50:tp=8", "resnet50 is not divided and has no setting tp; it takes dp, batch"},
            {"resnet50:microbatches=3", "has no setting microbatches"},
+           {"llama3-8b:pp=2,microbatches=3", "microbatches=3 do not divide the 4 sequences of llama3-8b"},
+           {"llama3-8b:pp=2,microbatches=64", "microbatches=64 do not divide"},
            {"resnet50:layers=5", "has no setting layers"},
            {"dlrm:ep=2", "dlrm is not divided and has no setting ep"}})
     EXPECT_THAT(support::refusal([spec = spec] { make_workload(spec); }), testing::HasSubstr(part)) << spec;
@@ -108,6 +112,94 @@ TEST(Workloads, RefuseSettingsThatTheModelCannotHave) {
   for (const char* spec :
        {"gpt3:tp=32,pp=2,ep=1", "mixtral-8x7b:ep=4", "resnet50:dp=8,batch=4", "gpt3:layers=96,pp=96"})
     EXPECT_FALSE(make_workload(spec).layers.empty()) << spec;
+}
+
+// In billions, as published, of which the GPTs' embeddings are not divided over the blocks here.
+TEST(Workloads, HaveThePublishedParameters) {
+  for (const auto& [spec, billions, error] :
+       std::initializer_list<std::tuple<const char*, double, double>>{{"resnet50", 0.0256, 0.005},
+                                                                      {"gpt3:layers=96,tp=1", 175, 0.01},
+                                                                      {"turing-nlg:layers=78", 17, 0.01},
+                                                                      {"llama3-8b", 8.03, 0.001},
+                                                                      {"llama3-70b:tp=1", 70.6, 0.001},
+                                                                      {"llama3-405b:tp=1,pp=1", 405.9, 0.001},
+                                                                      {"mixtral-8x7b:ep=1", 46.7, 0.001}}) {
+    double bytes = 0;
+    for (const Layer& layer : make_workload(spec).layers)
+      for (const auto& each : layer.weight_gradient.communications) bytes += each.bytes;
+    EXPECT_NEAR(bytes / 2e9, billions, error * billions) << spec;
+  }
+}
+
+// Two all_reduces each way in a block, one behind the embedding and one before the head.
+TEST(Workloads, TensorGroupsSendActivationsAndTheirGradients) {
+  int forward = 0, backward = 0;
+  const Workload workload = make_workload("llama3-8b:tp=8,layers=3,batch=1,sequence=1024");
+  for (const Layer& layer : workload.layers) {
+    for (const auto& each : layer.forward.communications) {
+      EXPECT_EQ(each.bytes, 1024 * 4096 * 2);
+      ++forward;
+    }
+    for (const auto& each : layer.input_gradient.communications) {
+      EXPECT_EQ(each.bytes, 1024 * 4096 * 2);
+      ++backward;
+    }
+  }
+  EXPECT_EQ(forward, 7);
+  EXPECT_EQ(backward, 7);
+}
+
+// A pipeline of p stages takes as long as m + p - 1 micro-batches where each stage has m, of all that is not averaged.
+TEST(Workloads, PipelinesFillAndDrainWithWhatTheySend) {
+  const NetworkShape network = parse_network("FC(4)_SW(4)_SW(2)");
+  const Workload workload = make_workload("llama3-8b:tp=4,pp=4,batch=8,microbatches=4,layers=8");
+  const Placement placement = place(workload.degrees, network);
+  const std::vector<double> split{100, 30, 20};
+  double passes = 0, averages = 0;
+  for (const Layer& layer : workload.layers)
+    for (const Phase* phase : {&layer.forward, &layer.input_gradient, &layer.weight_gradient}) {
+      passes += phase->compute_ns;
+      for (const auto& each : phase->communications) {
+        const bool is_boundary = each.role == Role::pipeline;
+        const auto sent = bytes_by_dimension(is_boundary ? Collective::neighbor_exchange : each.collective, each.bytes,
+                                             placement.of(each.role));
+        double slowest = 0;
+        for (std::size_t i = 0; i < split.size(); ++i) slowest = std::max(slowest, sent[i] / split[i]);
+        (phase == &layer.weight_gradient ? averages : passes) += slowest;
+      }
+    }
+  const double expected = passes * (4 + 3) / 4 + averages;
+  EXPECT_NEAR(step_ns(step_time(workload, placement, network), split), expected, 1e-9 * expected);
+  Workload filled = workload;
+  for (Layer& layer : filled.layers) layer.weight_gradient.communications.clear();
+  const StepGraph graph = step_graph(filled, placement, network);
+  const StepTime longest{.dimensions = 3, .terms = graph.terms, .cases = {longest_path(graph, split)}};
+  EXPECT_NEAR(step_ns(longest, split), passes * (4 + 3) / 4, 1e-9 * expected);
+
+  Workload alone = filled;
+  alone.fills = 0;
+  const Topology links = topology_of(network, {.bytes_per_second = 1e9});
+  const auto once = simulate_step(alone, links);
+  const auto whole = simulate_step(filled, links);
+  EXPECT_NEAR(whole.step_ns / once.step_ns, 7.0 / 4, 1e-9);
+  EXPECT_EQ(whole.compute_ns, once.compute_ns);
+  EXPECT_NEAR(whole.idle_ns, once.compute_ns * 3 / 4, 1e-9 * once.compute_ns);
+  EXPECT_NEAR(whole.communication_ns / once.communication_ns, 7.0 / 4, 1e-9);
+  for (std::size_t i = 0; i < whole.links.size(); ++i)
+    EXPECT_NEAR(whole.links[i].exposed_ns, once.links[i].exposed_ns, 1e-9 * once.step_ns);
+}
+
+// Of four stages in pairs of pairs the second and the third are neighbours in the outer dimension alone.
+TEST(Workloads, PipelinesGoOverEveryDimensionThatTheySpan) {
+  const NetworkShape network = parse_network("RI(2)_SW(2)");
+  const Workload workload = make_workload("llama3-8b:pp=4,batch=4,layers=4");
+  const auto ns = [&](const std::vector<double>& split) {
+    return step_ns(step_time(workload, place(workload.degrees, network), network), split);
+  };
+  // Both ways, and three times a quarter more while it fills and drains.
+  const double boundaries_ns = 2 * 1.75 * 4 * 8192 * 4096 * 2;
+  EXPECT_NEAR(ns({1e9, 1}) - ns({1e9, 1e9}), boundaries_ns, 1e-6 * boundaries_ns);
+  EXPECT_NEAR(ns({1, 1e9}) - ns({1e9, 1e9}), boundaries_ns, 1e-6 * boundaries_ns);
 }
 
 TEST(Libra, BundledWorkloadsFollowFromHyperParameters) {

@@ -185,12 +185,13 @@ TEST(Utilisation, IsOfWhatADimensionCarriesInTheStep) {
                       .terms = {{.loads = {{1, 60}}}, {.loads = {{2, 30}}}},
                       .cases = {{.constant_ns = 40, .weights = {1, 0}}}};
   // The second term is not there, whatever bandwidth it would have.
-  EXPECT_THAT(utilisation(step, std::vector<double>{1, 0}), ElementsAre(0.6, 0));
+  EXPECT_THAT(utilisation(step, std::vector<double>{1, 0}, 100), ElementsAre(0.6, 0));
   // What one dimension carries of a load of both is up to the mix of orders.
   const StepTime mixed{.dimensions = 3,
                        .terms = {{.loads = {{1, 60}, {3, 90}}}, {.loads = {{4, 30}}}},
                        .cases = {{.constant_ns = 10, .weights = {1, 1}}}};
-  EXPECT_THAT(utilisation(mixed, std::vector<double>{1, 1, 1}), ElementsAre(testing::IsNan(), testing::IsNan(), 0.3));
+  EXPECT_THAT(utilisation(mixed, std::vector<double>{1, 1, 1}, 100),
+              ElementsAre(testing::IsNan(), testing::IsNan(), 0.3));
 }
 
 // Equal bandwidth with the best mix of orders is as fast as the best bandwidths with one order, for one all_reduce of

@@ -161,7 +161,7 @@ TEST(Orders, ReachWhatTheLoadsOfSetsPromise) {
     for (std::size_t i = 0; i < 3; ++i) slowest = std::max(slowest, sent[i] / split[i]);
     EXPECT_NEAR(slowest, step_ns(mixed, split), 1e-6 * slowest);
     // Of which nothing but this collective is a part.
-    const auto busy = utilisation(mixed, split);
+    const auto busy = utilisation(mixed, split, step_ns(mixed, split));
     for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(busy[i], sent[i] / split[i] / slowest, 1e-6) << i;
   }
 }

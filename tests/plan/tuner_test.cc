@@ -378,6 +378,10 @@ TEST(Divisions, KeepWhatIsNamedAndWhatFits) {
   EXPECT_THAT(divisions("gpt3:tp=12", 12, 1e15), testing::ElementsAre("gpt3:tp=12,pp=1,dp=1,batch=16"));
   for (const auto& spec : divisions("llama3-8b:layers=4", 64, 1e15))
     EXPECT_LE(make_workload(spec).degrees.pipeline, 4) << spec;
+  // Of eight sequences in all no more than two replicas have four micro-batches.
+  const auto in_four = divisions("llama3-70b:microbatches=4", 16, 1e15);
+  EXPECT_FALSE(in_four.empty());
+  for (const auto& spec : in_four) EXPECT_LE(make_workload(spec).degrees.data, 2) << spec;
   EXPECT_THAT(divisions("llama3-8b:tp=2,pp=2", 16, 1), testing::ElementsAre("llama3-8b:tp=2,pp=2"));
   for (const auto& spec : divisions("llama3-8b", 64, 80e9))
     EXPECT_LE(gradient_bytes(make_workload(spec)) / 2 * 16, 80e9) << spec;

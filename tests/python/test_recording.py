@@ -13,6 +13,7 @@ from ranks import on_ranks
 from ranvier import _streams
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -61,6 +62,7 @@ def record_on_ranks(rank, world, folder):
 def test_rank_0_writes_for_all(tmp_path):
     assert on_ranks(2, record_on_ranks, str(tmp_path), backend="gloo") == [True, True]
     assert "each of 2 ranks" in (tmp_path / "0.toml").read_text()
+    assert "\nranks = 2\n" in (tmp_path / "0.toml").read_text()
 
 
 def test_without_a_step_there_is_an_error_and_no_file(tmp_path):
@@ -115,6 +117,29 @@ def _umask():
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def record_fully_sharded(rank, world, path):
+    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("dp",))
+    model = network()
+    for module in (*model, model):
+        if not isinstance(module, nn.ReLU):
+            fully_shard(module, mesh=mesh)
+    with ranvier.record(model, path, groups={"data": mesh.get_group()}):
+        train(model)
+
+
+def test_sums_of_gradients_in_parts_go_on_beside_the_backward_pass(tmp_path):
+    on_ranks(2, record_fully_sharded, str(tmp_path / "w.toml"), backend="gloo")
+    layers = tomllib.loads((tmp_path / "w.toml").read_text())["layer"]
+    sent = [each for layer in layers for each in layer.get("communications", ())]
+    passes = {(each["collective"], each["pass"]) for each in sent}
+    assert passes == {
+        ("all_gather", "forward"), ("all_gather", "input_gradient"), ("reduce_scatter", "weight_gradient")
+    }  # fmt: skip
+    whole = sum(each["bytes"] for each in sent if each["collective"] == "reduce_scatter")
+    assert whole == 4 * sum(each.numel() for each in network().parameters())
+    assert sum(each["bytes"] for each in sent if each["pass"] == "forward") == whole / 2
 
 
 def record_tensor_parallel(rank, world, path):

@@ -14,8 +14,10 @@
 
 #include "chakra.pb.h"
 #include "plan/import/text_file.h"
+#include "plan/workloads/models.h"
 #include "ranvier/chakra.h"
 #include "ranvier/error.h"
+#include "ranvier/text.h"
 
 namespace ranvier {
 namespace {
@@ -24,8 +26,11 @@ using google::protobuf::io::CodedInputStream;
 
 class Trace {
  public:
-  explicit Trace(const std::filesystem::path& path) : file_(path.string()) {
-    const std::string bytes = plan::read_text(path);
+  explicit Trace(const std::filesystem::path& path)
+      : file_(path.string()), rank_(rank_of(path.stem().extension().string())) {
+    // Those of PyTorch have some hundred bytes for each operator.
+    constexpr std::size_t most_bytes = std::size_t{1} << 30;
+    const std::string bytes = plan::read_text(path, most_bytes);
     CodedInputStream stream(reinterpret_cast<const std::uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
     chakra::Metadata metadata;
     read(stream, metadata, "metadata");
@@ -48,13 +53,25 @@ class Trace {
         if (!place_.contains(before))
           refuse(fmt::format("{} depends on node {}, which is not there", named(node), before));
     has_device_ = std::ranges::any_of(nodes_, [](const auto& node) { return is_of_device(node); });
+    order_ = in_order();
+    if (order_.size() < nodes_.size()) {
+      // Converters up to schema 1.0.1 numbered callers otherwise than nodes, so that many would call themselves.
+      by_callers_ = false;
+      order_ = in_order();
+    }
+    if (order_.size() < nodes_.size()) {
+      std::vector<bool> runs(nodes_.size());
+      for (const std::size_t each : order_) runs[each] = true;
+      refuse(fmt::format("{} waits for itself around a circle",
+                         named(nodes_[std::ranges::find(runs, false) - runs.begin()])));
+    }
   }
 
   ExecutionTrace graph(const std::string& name) const {
     ExecutionTrace result{.name = name, .operations = {}, .process_groups = process_groups()};
     std::vector<std::size_t> number(nodes_.size());  // of its operation
     bool takes_time = false;
-    for (const std::size_t at : in_order()) {
+    for (const std::size_t at : order_) {
       const chakra::Node& node = nodes_[at];
       Operation operation{.name = named(node)};
       if (computes(node))
@@ -71,12 +88,11 @@ class Trace {
   }
 
   Workload workload(const std::string& name) const {
-    const auto order = in_order();
-    const auto waited_for = computed_behind(order);
+    const auto waited_for = computed_behind();
     Workload result{.name = name, .degrees = {}, .layers = {}};
     // A step goes through weight gradients from the last layer to the first, waits for what the input gradient of a
     // layer sends, and goes on beside what its weight gradient sends: the order that a trace needs.
-    for (auto at = order.rbegin(); at != order.rend(); ++at) {
+    for (auto at = order_.rbegin(); at != order_.rend(); ++at) {
       const chakra::Node& node = nodes_[*at];
       Layer layer{.name = printable(node.name())};
       if (node.type() == chakra::COMPUTE) {
@@ -96,6 +112,11 @@ class Trace {
   }
 
  private:
+  // Of the file, as ASTRA-sim names them: step.3.et.
+  static std::optional<std::int64_t> rank_of(std::string_view extension) {
+    return extension.empty() ? std::nullopt : parse_number<std::int64_t>(extension.substr(1));
+  }
+
   [[noreturn]] void refuse(const std::string& what) const {
     throw Error(ErrorKind::config, fmt::format("{}: {}; is it a Chakra execution trace?", file_, what));
   }
@@ -109,6 +130,11 @@ class Trace {
     const int begin = stream.CurrentPosition();
     std::uint32_t length = 0;
     const bool known = stream.ReadVarint32(&length);
+    // The limit of the stream, the end of the file, would end the message without a word.
+    const int left = stream.BytesUntilLimit();
+    if (known && static_cast<std::int64_t>(length) > left)
+      refuse(
+          fmt::format("the {} at byte {} has {} bytes, and the file ends after {} of them", what, begin, length, left));
     const auto limit = stream.PushLimit(static_cast<int>(length));
     if (!known || static_cast<int>(length) < 0 || !message.ParseFromCodedStream(&stream) ||
         stream.BytesUntilLimit() != 0)
@@ -124,9 +150,11 @@ class Trace {
   }
 
   // Control dependencies name callers, some of which the converter of PyTorch's traces has left out, such as the
-  // process above its threads.
+  // process above its threads. Those that contradict data dependencies say nothing: Chakra's own feeder goes by data
+  // alone.
   std::vector<std::uint64_t> dependencies(const chakra::Node& node) const {
     std::vector<std::uint64_t> all(node.data_deps().begin(), node.data_deps().end());
+    if (!by_callers_) return all;
     std::ranges::copy_if(node.ctrl_deps(), std::back_inserter(all),
                          [&](std::uint64_t caller) { return place_.contains(caller); });
     return all;
@@ -162,12 +190,20 @@ class Trace {
   static bool is_of_device(const chakra::Node& node) {
     return node.type() == chakra::COMPUTE && attribute(node, "is_cpu_op") == 0;
   }
+  static bool is_of_host(const chakra::Node& node) { return attribute(node, "is_cpu_op") == 1; }
 
+  // The host's calls take no time of the step where a device computes. What does not say where it runs does so there,
+  // as in ASTRA-sim.
   bool computes(const chakra::Node& node) const {
-    return node.type() == chakra::COMPUTE && (!has_device_ || is_of_device(node));
+    return node.type() == chakra::COMPUTE && !(has_device_ && is_of_host(node));
   }
 
   double nanoseconds(const chakra::Node& node) const {
+    // Traces that nothing was timed for, as ASTRA-sim's roofline takes them, count floating-point operations instead:
+    // two of a multiply-add, at the rate of ready-made workloads.
+    if (const auto operations = attribute(node, "num_ops");
+        node.duration_micros() == 0 && operations && *operations > 0)
+      return static_cast<double>(*operations) / 2 / plan::npu_multiply_adds_per_ns;
     constexpr double most = 1e18;
     const double ns = static_cast<double>(node.duration_micros()) * 1e3;
     if (ns > most) refuse(fmt::format("{} takes {:g} ns, more than the {:g} of any step", named(node), ns, most));
@@ -179,6 +215,8 @@ class Trace {
     if (node.type() != chakra::SEND && node.type() != chakra::RECEIVE && node.type() != chakra::COLLECTIVE)
       return std::nullopt;
     const auto bytes = attribute(node, "comm_size");
+    // Up to schema 1.0.3 the host's call has that type as well as the kernel behind it.
+    if (!bytes && is_of_host(node)) return std::nullopt;
     if (!bytes || *bytes < 0) refuse(fmt::format("{} communicates and has no attribute comm_size", named(node)));
     if (static_cast<double>(*bytes) > plan::most_collective_bytes)
       refuse(fmt::format("{} communicates {} bytes, more than the {:g} of any collective", named(node), *bytes,
@@ -208,8 +246,11 @@ class Trace {
       operation.process_group = fmt::format("{}", *number);
     if (const auto* spanned = find_attribute(node, "involved_dim"))
       operation.dimensions.assign(spanned->bool_list().values().begin(), spanned->bool_list().values().end());
-    const auto from = attribute(node, "comm_src"), to = attribute(node, "comm_dst");
-    if (node.type() == chakra::COLLECTIVE || !from || !to) return;
+    if (node.type() == chakra::COLLECTIVE) return;
+    auto from = attribute(node, "comm_src"), to = attribute(node, "comm_dst");
+    auto& own = node.type() == chakra::SEND ? from : to;  // which ASTRA-sim's traces leave out
+    if (!own) own = rank_;
+    if (!from || !to) return;
     if (std::min(*from, *to) < 0 || std::max(*from, *to) > most_rank)
       refuse(fmt::format("{} is between ranks {} and {}, which no network has", named(node), *from, *to));
     operation.ends.emplace(static_cast<Rank>(*from), static_cast<Rank>(*to));
@@ -237,7 +278,8 @@ class Trace {
     return groups;
   }
 
-  // By dependencies; of nodes that may run, the one that started first, then the lowest number.
+  // By dependencies, without what waits for itself; of nodes that may run, the one that started first, then the lowest
+  // number.
   std::vector<std::size_t> in_order() const {
     std::vector<std::size_t> missing(nodes_.size());
     std::vector<std::vector<std::size_t>> after(nodes_.size());
@@ -261,18 +303,13 @@ class Trace {
       for (const std::size_t each : after[next])
         if (--missing[each] == 0) free.push(each);
     }
-    if (order.size() < nodes_.size()) {
-      const auto stuck = static_cast<std::size_t>(
-          std::ranges::find_if(missing, [](std::size_t count) { return count > 0; }) - missing.begin());
-      refuse(fmt::format("{} waits for itself around a circle", named(nodes_[stuck])));
-    }
     return order;
   }
 
   // Whether a node that computes depends on it, over any number of others.
-  std::vector<bool> computed_behind(const std::vector<std::size_t>& order) const {
+  std::vector<bool> computed_behind() const {
     std::vector<bool> behind(nodes_.size());
-    for (auto at = order.rbegin(); at != order.rend(); ++at) {
+    for (auto at = order_.rbegin(); at != order_.rend(); ++at) {
       const bool computes = nodes_[*at].type() == chakra::COMPUTE;
       for (const std::uint64_t before : dependencies(nodes_[*at]))
         if (computes || behind[*at]) behind[place_.at(before)] = true;
@@ -283,10 +320,13 @@ class Trace {
   static constexpr std::int64_t most_rank = std::numeric_limits<Rank>::max();
 
   std::string file_;
+  std::optional<std::int64_t> rank_;  // whose trace it is
   std::vector<chakra::Node> nodes_;
   std::vector<int> begins_;  // byte of each
   std::unordered_map<std::uint64_t, std::size_t> place_;
   bool has_device_ = false;
+  bool by_callers_ = true;
+  std::vector<std::size_t> order_;  // in which nodes run
 };
 
 }  // namespace

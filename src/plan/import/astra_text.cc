@@ -38,28 +38,33 @@ std::vector<Word> words_of(std::string_view text, std::size_t begin, std::size_t
 
 class Reader {
  public:
-  Reader(std::string file, std::string_view text, bool by_pass)
-      : file_(std::move(file)), text_(text), by_pass_(by_pass) {}
+  Reader(const std::filesystem::path& path, std::string_view text, bool by_pass)
+      : file_(path.string()), text_(text), by_pass_(by_pass), workload_{.name = path.stem().string()} {}
 
-  std::vector<Layer> read() {
+  Workload read() {
     std::vector<std::vector<Word>> lines;
     for (std::size_t begin = 0; begin < text_.size();) {
       const std::size_t end = std::min(text_.find('\n', begin), text_.size());
-      if (auto words = words_of(text_, begin, end); !words.empty()) lines.push_back(std::move(words));
+      auto words = words_of(text_, begin, end);
+      if (!words.empty() && !words[0].text.starts_with('#')) lines.push_back(std::move(words));
       begin = end + 1;
     }
     // A kind of parallelism, then how many layers follow.
-    if (lines.size() >= 2 && lines[0].size() < columns && lines[1].size() == 1) {
+    std::vector<Word> header;
+    if (lines.size() >= 2 && lines[1].size() == 1 && !is_layer(lines[0])) {
       const Word count = lines[1][0];
+      header = std::move(lines[0]);
       lines.erase(lines.begin(), lines.begin() + 2);
+      if (!by_pass_) take_groups(header);
       if (number(count) != static_cast<double>(lines.size()))
         refuse(count.offset,
                fmt::format("{} layers are to follow, and here are {}; is the file whole?", count.text, lines.size()));
     }
-    std::vector<Layer> layers;
-    layers.reserve(lines.size());
-    for (const auto& line : lines) layers.push_back(layer(line));
-    return layers;
+    for (const auto& line : lines) workload_.layers.push_back(layer(line));
+    if (workload_.layers.empty())
+      throw Error(ErrorKind::config, fmt::format("{}, line 1, column 1: there is no layer in it", file_));
+    compute_again(header);
+    return std::move(workload_);
   }
 
  private:
@@ -68,6 +73,72 @@ class Reader {
   [[noreturn]] void refuse(std::size_t offset, const std::string& what) const {
     const auto [line, column] = plan::place_of(text_, offset);
     throw Error(ErrorKind::config, fmt::format("{}, line {}, column {}: {}", file_, line, column, what));
+  }
+
+  // A header may have as many words.
+  static bool is_layer(const std::vector<Word>& line) {
+    return line.size() == columns && parse_number<double>(line[1].text);
+  }
+
+  // "model_parallel_NPU_group: 4", or a list behind its length: "checkpoints: 2 0 8".
+  int whole_number(const Word& word, int least, int most) const {
+    const auto value = parse_number<int>(word.text);
+    if (!value || *value < least || *value > most)
+      refuse(word.offset, fmt::format("'{}' is no whole number from {} to {}", plan::quotable(word.text), least, most));
+    return *value;
+  }
+  std::vector<int> numbers_behind(const std::vector<Word>& header, std::string_view key, int most) const {
+    std::vector<int> numbers;
+    const auto found = std::ranges::find(header, key, &Word::text);
+    if (found == header.end()) return numbers;
+    const auto need = [&](std::ptrdiff_t place) {
+      if (header.end() - found <= place) refuse(found->offset, fmt::format("{} is to be followed by numbers", key));
+      return found[place];
+    };
+    const int count = whole_number(need(1), 0, static_cast<int>(workload_.layers.size()));
+    for (int i = 0; i < count; ++i) numbers.push_back(whole_number(need(2 + i), 0, most));
+    return numbers;
+  }
+
+  // Which NPUs communicate, as far as it does not depend on ASTRA-sim's network: workload/Workload.cc there.
+  void take_groups(const std::vector<Word>& header) {
+    constexpr std::string_view of_all[] = {"DATA", "MODEL", "MICRO", "HYBRID_DLRM", "HYBRID_DLRM_ENHANCED"};
+    constexpr std::string_view group = "model_parallel_NPU_group:";
+    const std::string_view kind = header[0].text;
+    if (std::ranges::count(of_all, kind) > 0) return;
+    if (kind != "HYBRID_TRANSFORMER" && kind != with_recomputation)
+      refuse(header[0].offset,
+             fmt::format("{} does not say how many NPUs divide the model; write HYBRID_TRANSFORMER {} 8, or give "
+                         "'ranvier design' the groups of each pass with --communicator",
+                         plan::quotable(kind), group));
+    const auto found = std::ranges::find(header, group, &Word::text);
+    if (header.end() - found < 2)
+      refuse(header[0].offset, fmt::format("{} needs {} and how many NPUs divide the model", kind, group));
+    constexpr int most = 1 << 24;
+    workload_.degrees.tensor = whole_number(found[1], 1, most);
+    by_role_ = true;
+  }
+
+  // From the last checkpoint on, where the backward pass comes to a layer that asks for it.
+  void compute_again(const std::vector<Word>& header) {
+    if (header.empty() || header[0].text != with_recomputation) return;
+    auto& layers = workload_.layers;
+    const int last = static_cast<int>(layers.size()) - 1;
+    auto checkpoints = numbers_behind(header, "checkpoints:", last);
+    std::ranges::sort(checkpoints);
+    std::vector<bool> again(layers.size());
+    for (const int asks : numbers_behind(header, "checkpoint_initiates:", last)) {
+      const auto behind = std::ranges::upper_bound(checkpoints, asks);
+      const int from = behind == checkpoints.begin() ? 0 : *std::prev(behind);
+      for (int i = asks; i >= from && !again[i]; --i) {
+        again[i] = true;
+        const Phase& forward = layers[i].forward;
+        Phase& backward = layers[i].input_gradient;
+        backward.compute_ns += forward.compute_ns;
+        backward.communications.insert(backward.communications.begin(), forward.communications.begin(),
+                                       forward.communications.end());
+      }
+    }
   }
 
   double number(const Word& word) const {
@@ -122,25 +193,25 @@ class Reader {
       if (!parse_number<double>(unused.text))
         refuse(unused.offset, fmt::format("'{}' is not a number", plan::quotable(unused.text)));
     return {.name = std::string(line[0].text),
-            .forward = phase(line, 2, by_pass_ ? Role::forward : Role::tensor),
-            .input_gradient = phase(line, 5, by_pass_ ? Role::input_gradient : Role::tensor),
-            .weight_gradient = phase(line, 8, by_pass_ ? Role::weight_gradient : Role::data)};
+            .forward = phase(line, 2, by_role_ ? Role::tensor : Role::forward),
+            .input_gradient = phase(line, 5, by_role_ ? Role::tensor : Role::input_gradient),
+            .weight_gradient = phase(line, 8, by_role_ ? Role::data : Role::weight_gradient)};
   }
+
+  static constexpr std::string_view with_recomputation = "HYBRID_TRANSFORMER_FWD_IN_BCKWD";
 
   std::string file_;
   std::string_view text_;
   bool by_pass_;
+  bool by_role_ = false;
+  Workload workload_;
 };
 
 }  // namespace
 
-Workload read_astra_workload(const std::filesystem::path& path, const Degrees& degrees, bool by_pass) {
+Workload read_astra_workload(const std::filesystem::path& path, bool by_pass) {
   const std::string text = plan::read_text(path);
-  Workload workload{.name = path.stem().string(), .degrees = degrees, .layers = {}};
-  workload.layers = Reader(path.string(), text, by_pass).read();
-  if (workload.layers.empty())
-    throw Error(ErrorKind::config, fmt::format("{}, line 1, column 1: there is no layer in it", path.string()));
-  return workload;
+  return Reader(path, text, by_pass).read();
 }
 
 }  // namespace ranvier

@@ -119,8 +119,10 @@ CostTable read_libra_costs(const std::filesystem::path& path) {
     if (!entry.second.IsMap()) file.refuse(entry.second.Mark(), "Link, Switch and Nic with their costs are expected");
     tier = {};
     for (const auto& part : entry.second) {
-      constexpr std::array<std::string_view, 3> parts{"Link", "Switch", "Nic"};
-      double* const fields[] = {&tier.link, &tier.switching, &tier.nic};
+      // Of which LIBRA knows the last, and no network has to pay for it.
+      constexpr std::array<std::string_view, 4> parts{"Link", "Switch", "Nic", "Npu"};
+      double npu = 0;
+      double* const fields[] = {&tier.link, &tier.switching, &tier.nic, &npu};
       const auto cost = file.read<double>(part.second, "a number");
       // As of --unit-cost.
       constexpr double least = 1e-6, most = 1e9;

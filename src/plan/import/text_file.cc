@@ -10,8 +10,7 @@
 
 namespace ranvier::plan {
 
-std::string read_text(const std::filesystem::path& path) {
-  constexpr std::size_t most_bytes = std::size_t{64} << 20;
+std::string read_text(const std::filesystem::path& path, std::size_t most_bytes) {
   WholeFile file = read_whole(path, most_bytes);
   if (!file.problem.empty())
     throw Error(ErrorKind::config,

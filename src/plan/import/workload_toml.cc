@@ -39,9 +39,10 @@ class Reader {
 
   Workload read() const {
     const auto& root = file_.root();
-    file_.allow_keys(root, "a workload", {"name", "other_ns", "degrees", "layer"});
+    file_.allow_keys(root, "a workload", {"name", "other_ns", "ranks", "degrees", "layer"});
     Workload workload{.name = file_.text(root, "name", "workload"), .degrees = {}, .layers = {}};
     workload.idle_ns = file_.amount(root, "other_ns", 0);
+    if (const auto* node = root.get("ranks")) workload.recorded_npus = file_.whole(*node, 1, most_of_a_degree);
     if (const auto* node = root.get("degrees")) workload.degrees = degrees(file_.table(*node, "degrees"));
     for (const auto& each : file_.list(root, "layer")) workload.layers.push_back(layer(file_.table(each, "a layer")));
     if (workload.layers.empty()) file_.refuse(root.source(), "there is no [[layer]] in it");
@@ -113,9 +114,10 @@ std::string_view name_of(Role role) { return roles[static_cast<std::size_t>(role
 std::string to_toml(const Workload& workload, std::string_view origin) {
   std::string text = fmt::format(
       "# {}\n# Layers stand as the forward pass goes through them; gradients become ready from the last to the first.\n"
-      "name = {}\nother_ns = {:.0f}\n\n[degrees]\ntensor = {}\nexpert = {}\ndata = {}\npipeline = {}\n",
-      origin, in_quotes(workload.name), workload.idle_ns, workload.degrees.tensor, workload.degrees.expert,
-      workload.degrees.data, workload.degrees.pipeline);
+      "name = {}\nother_ns = {:.0f}\n{}\n[degrees]\ntensor = {}\nexpert = {}\ndata = {}\npipeline = {}\n",
+      origin, in_quotes(workload.name), workload.idle_ns,
+      workload.recorded_npus > 0 ? fmt::format("ranks = {}\n", workload.recorded_npus) : "", workload.degrees.tensor,
+      workload.degrees.expert, workload.degrees.data, workload.degrees.pipeline);
   for (const Layer& layer : workload.layers) {
     text += fmt::format("\n[[layer]]\nname = {}\n", in_quotes(layer.name));
     std::string communications;
@@ -132,5 +134,17 @@ std::string to_toml(const Workload& workload, std::string_view origin) {
 }
 
 Workload read_workload(const std::filesystem::path& path) { return Reader(path).read(); }
+
+Workload rescaled(Workload workload, std::int64_t npus) {
+  if (workload.recorded_npus == 0) return workload;
+  const double part = static_cast<double>(workload.recorded_npus) / static_cast<double>(npus);
+  for (Layer& layer : workload.layers)
+    for (const auto& [pass, name] : passes)
+      for (Communication& each : (layer.*pass).communications)
+        if (each.collective == Collective::all_gather && (each.role == Role::data || each.role == Role::expert_data))
+          each.bytes *= part;
+  workload.recorded_npus = npus;
+  return workload;
+}
 
 }  // namespace ranvier

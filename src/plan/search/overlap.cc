@@ -60,12 +60,17 @@ class Graph {
 // Layers: two chains.
 class Passes {
  public:
-  Passes(const Placement& placement, const NetworkShape& shape, const StepOptions& options)
-      : placement_(placement), graph_(shape, options) {}
+  Passes(double fills, const Placement& placement, const NetworkShape& shape, const StepOptions& options)
+      : times_(1 + fills), placement_(placement), graph_(shape, options) {}
 
   // Something that the NPU itself does, or waits for.
   void compute(double ns) { then({.constant_ns = ns}); }
-  void wait_for(const Communication& communication, const Layer& layer) { then(collective(communication, layer)); }
+  void wait_for(const Communication& communication, const Layer& layer) {
+    StepGraph::Node node = collective(communication, layer);
+    node.constant_ns *= times_;
+    node.times = times_;
+    then(std::move(node));
+  }
   // Something that goes on beside it.
   void start(const Communication& communication, const Layer& layer) {
     StepGraph::Node node = collective(communication, layer);
@@ -89,6 +94,7 @@ class Passes {
     computing_ = {graph_.add(std::move(node))};
   }
 
+  const double times_;
   const Placement& placement_;
   Graph graph_;
   Last computing_;
@@ -144,8 +150,8 @@ GroupSizes of_process_group(const ExecutionTrace& trace, const Operation& operat
 
 StepGraph step_graph(const Workload& workload, const Placement& placement, const NetworkShape& shape,
                      const StepOptions& options) {
-  Passes graph(placement, shape, options);
-  graph.compute(workload.idle_ns);
+  Passes graph(workload.fills, placement, shape, options);
+  graph.compute(workload.idle_ns + bubble_ns(workload));
   for (const Layer& layer : workload.layers) {
     graph.compute(layer.forward.compute_ns);
     for (const auto& each : layer.forward.communications) graph.wait_for(each, layer);
@@ -204,7 +210,7 @@ StepTime one_after_another(const StepGraph& graph) {
   StepCase all{.weights = std::vector<double>(graph.terms.size())};
   for (const auto& node : graph.nodes) {
     all.constant_ns += node.constant_ns;
-    if (node.term) all.weights[*node.term] += 1;
+    if (node.term) all.weights[*node.term] += node.times;
   }
   return {.dimensions = graph.dimensions, .terms = graph.terms, .cases = {std::move(all)}};
 }
@@ -218,12 +224,12 @@ StepCase longest_path(const StepGraph& graph, std::span<const double> bandwidth_
     const auto& node = graph.nodes[i];
     for (const std::size_t each : node.after)
       if (!before[i] || end[each] > end[*before[i]]) before[i] = each;
-    end[i] = (before[i] ? end[*before[i]] : 0) + node.constant_ns + (node.term ? term_ns[*node.term] : 0);
+    end[i] = (before[i] ? end[*before[i]] : 0) + node.constant_ns + (node.term ? node.times * term_ns[*node.term] : 0);
   }
   StepCase path{.weights = std::vector<double>(graph.terms.size())};
   for (std::optional<std::size_t> at = graph.nodes.size() - 1; at; at = before[*at]) {
     path.constant_ns += graph.nodes[*at].constant_ns;
-    if (graph.nodes[*at].term) path.weights[*graph.nodes[*at].term] += 1;
+    if (graph.nodes[*at].term) path.weights[*graph.nodes[*at].term] += graph.nodes[*at].times;
   }
   return path;
 }

@@ -131,7 +131,7 @@ Workload without_averages(Workload workload) {
 }
 
 double passes_ns(const StepPrediction& step, const Workload& workload) {
-  return step.compute_ns - (workload.degrees.pipeline > 1 ? 0 : workload.idle_ns);
+  return step.compute_ns + step.idle_ns - workload.idle_ns;
 }
 
 PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, const StepSimulation& how,

@@ -82,6 +82,10 @@ class StepRun {
 
   StepPrediction run() {
     compute("loading and optimizer", workload_.idle_ns);
+    const double computed_ns = result_.compute_ns;
+    compute("pipeline fills and drains", bubble_ns(workload_));
+    result_.idle_ns = result_.compute_ns - computed_ns;
+    result_.compute_ns = computed_ns;
     for (const Layer& layer : workload_.layers) {
       compute("forward", layer.forward.compute_ns);
       for (const auto& each : layer.forward.communications) wait_for(layer, each);
@@ -129,7 +133,9 @@ class StepRun {
   void wait_for(const Layer& layer, const Communication& what) {
     if (!collectives_.has_peers(what) || !(what.bytes > 0)) return;
     save_up();
-    const auto [ns, run, least] = collectives_.take(what, saved_up_ns_);
+    const auto [own_ns, run, least] = collectives_.take(what, saved_up_ns_);
+    overlap_.go_on_until(now_ + own_ns, run);
+    const double ns = own_ns * (1 + workload_.fills);
     if (run != nullptr) shares_.add(*run, {.wall = 1, .work = 1}, ns);
     before_.push_back(computing_);
     computing_ =
@@ -137,9 +143,9 @@ class StepRun {
              .computes = false,
              .begin_ns = now_,
              .end_ns = now_ + ns});
+    resting_since_ = now_ + own_ns;
     now_ += ns;
-    resting_since_ = now_;
-    overlap_.go_on_until(now_, run);
+    overlap_.go_on_until(now_);
     result_.communication_ns += ns;
     share(what.role).communication_ns += ns;
     share(what.role).exposed_ns += ns;
@@ -193,7 +199,7 @@ class StepRun {
 
   StepPrediction finish() {
     result_.step_ns = std::max({now_, overlap_.finish(), least_.end()});
-    result_.exposed_communication_ns = result_.step_ns - result_.compute_ns;
+    result_.exposed_communication_ns = result_.step_ns - result_.compute_ns - result_.idle_ns;
     std::optional<std::size_t> last = computing_;
     double end_ns = now_;
     for (std::size_t i = 0; i < beside_.size(); ++i) {

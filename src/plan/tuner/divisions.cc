@@ -50,6 +50,7 @@ std::vector<std::string> divisions(std::string_view text, Rank world, double mem
   const std::int64_t replicas = degrees.data > 0 ? degrees.data : std::max<std::int64_t>(1, world / divided);
   const std::int64_t samples = batch * replicas;
 
+  const int microbatches = setting(spec, "microbatches").value_or(1);
   std::string others;
   for (const auto& [name, value] : spec.settings)
     if (name != "tp" && name != "pp" && name != "dp" && name != "batch") others += fmt::format(",{}={}", name, value);
@@ -63,6 +64,7 @@ std::vector<std::string> divisions(std::string_view text, Rank world, double mem
       const std::int64_t data = world / (tensor * pipeline);
       if (tensor * pipeline * data != world || data % degrees.expert != 0 || samples % data != 0) continue;
       if (degrees.data > 0 && data != degrees.data) continue;
+      if (samples / data % microbatches != 0) continue;
       std::string one =
           fmt::format("{}:tp={},pp={},dp={},batch={}{}", spec.name, tensor, pipeline, data, samples / data, others);
       const double state = state_bytes(make_workload(one));

@@ -123,6 +123,12 @@ void check_divided(const ReadyMade& made, const Degrees& degrees, const Workload
   if (!is_published && static_cast<int>(model.heads) % degrees.tensor != 0)
     refuse(fmt::format("tp={} does not divide the {} attention heads of {}; name a divisor", degrees.tensor,
                        model.heads, made.name));
+  const int batch = sizes.batch > 0 ? sizes.batch : model.defaults.batch;
+  if (sizes.microbatches > 0 && batch % sizes.microbatches != 0)
+    refuse(fmt::format(
+        "microbatches={} do not divide the {} sequences of {} that a replica has in a step; name a divisor, "
+        "or another batch=",
+        sizes.microbatches, batch, made.name));
   const int blocks = sizes.layers > 0 ? sizes.layers : model.blocks;
   if (degrees.pipeline > blocks)
     refuse(fmt::format("pp={} stages are more than the {} blocks of {}; name fewer, or more layers=", degrees.pipeline,

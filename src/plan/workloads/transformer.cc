@@ -2,8 +2,8 @@
 // models using model parallelism. arXiv:1909.08053 (tensor parallelism: one all_reduce of the activations behind each
 // row-divided matrix, and of their gradients before each column-divided one). D. Narayanan et al.: Efficient
 // large-scale language model training on GPU clusters using Megatron-LM. SC 2021 (pipelines: a step of m micro-batches
-// over p stages takes (m + p - 1)/m of its time). D. Lepikhin et al.: GShard. ICLR 2021 (experts: an all_to_all on
-// either side).
+// over p stages takes (m + p - 1)/m of its time, what tensor groups and neighbours send included). D. Lepikhin et al.:
+// GShard. ICLR 2021 (experts: an all_to_all on either side).
 //
 // Operations are counted as multiply-adds; attention is causal, so that it computes half of its square.
 #include <array>
@@ -65,9 +65,15 @@ class Builder {
     }
   }
 
-  // Into the vocabulary or out of it.
-  void embedding(std::vector<Layer>& layers, const std::string& name, bool computes) {
-    layers.push_back(computes ? compute(name, tokens_ * model_.hidden * model_.vocabulary) : Layer{.name = name});
+  // The vocabulary is divided: each NPU looks up the tokens of its part, and each has a part of the gradient of what
+  // the head gets.
+  void embedding(std::vector<Layer>& layers) {
+    layers.push_back({.name = "embedding", .forward = {.communications = {activations()}}});
+    gradients(layers.back(), model_.hidden * model_.vocabulary / tensor_, Role::data);
+  }
+  void head(std::vector<Layer>& layers) {
+    layers.push_back(compute("head", tokens_ * model_.hidden * model_.vocabulary));
+    layers.back().input_gradient.communications = {activations()};
     gradients(layers.back(), model_.hidden * model_.vocabulary / tensor_, Role::data);
   }
 
@@ -111,17 +117,14 @@ Workload transformer(std::string_view name, const TransformerModel& model, const
   // A stage has its share of the blocks; the longest stage, which all wait for, also the larger rest, and the head. The
   // embedding is in another one.
   const int in_stage = (blocks + degrees.pipeline - 1) / degrees.pipeline;
-  if (model.vocabulary > 0 && degrees.pipeline == 1) builder.embedding(workload.layers, "embedding", false);
+  if (model.vocabulary > 0 && degrees.pipeline == 1) builder.embedding(workload.layers);
   for (int block = 1; block <= in_stage; ++block) builder.block(workload.layers, std::to_string(block));
-  if (model.vocabulary > 0) builder.embedding(workload.layers, "head", true);
+  if (model.vocabulary > 0) builder.head(workload.layers);
 
   if (degrees.pipeline > 1) {
     const int batch = sizes.batch > 0 ? sizes.batch : model.defaults.batch;
     const int microbatches = sizes.microbatches > 0 ? sizes.microbatches : batch;
-    double computing = 0;
-    for (const Layer& layer : workload.layers)
-      computing += layer.forward.compute_ns + layer.input_gradient.compute_ns + layer.weight_gradient.compute_ns;
-    workload.idle_ns = computing * (degrees.pipeline - 1) / microbatches;
+    workload.fills = static_cast<double>(degrees.pipeline - 1) / microbatches;
     const Communication boundary{Collective::send, builder.activations().bytes / degrees.tensor, Role::pipeline};
     workload.layers.back().forward.communications.push_back(boundary);
     workload.layers.front().input_gradient.communications.push_back(boundary);
