@@ -98,12 +98,13 @@ class Strings {
   std::vector<char*> pointers_;
 };
 
-Strings worker_environment(const Launch& launch, int rank, const fs::path& store) {
+Strings worker_environment(const Launch& launch, int rank, int restart, const fs::path& store) {
   std::vector<std::pair<std::string, std::string>> added = launch.environment;
   added.insert(added.end(), {{"RANVIER_RANK", std::to_string(rank)},
                              {"RANVIER_WORLD", std::to_string(launch.count)},
                              {"RANVIER_LOCAL_RANK", std::to_string(rank)},
                              {"RANVIER_LOCAL_WORLD", std::to_string(launch.count)},
+                             {"RANVIER_RESTART", std::to_string(restart)},
                              {"RANVIER_STORE", store.string()}});
   std::vector<std::string> words;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -147,9 +148,10 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  void start(const Launch& launch, int rank, const fs::path& store, const sigset_t& mask) {
+  // `restart`: its number; 0 where nobody was in this place before.
+  void start(const Launch& launch, int rank, int restart, const fs::path& store, const sigset_t& mask) {
     const Strings argv(launch.command);
-    const Strings envp = worker_environment(launch, rank, store);
+    const Strings envp = worker_environment(launch, rank, restart, store);
     const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid < 0)
@@ -162,7 +164,8 @@ class Workers {
       execve(argv.data()[0], argv.data(), envp.data());
       _exit(127);
     }
-    workers_.push_back({.pid = pid, .status = {}, .stopped_since = {}, .ended_for = {}});
+    workers_.resize(std::max(workers_.size(), static_cast<std::size_t>(rank) + 1));
+    workers_[static_cast<std::size_t>(rank)] = {.pid = pid, .status = {}, .stopped_since = {}, .ended_for = {}};
   }
 
   void tell(int signal) const {
@@ -282,11 +285,23 @@ void report_signal(std::size_t rank, const Worker& worker) {
   say(fmt::format("ranvier: worker {} (process {}) {}\n", rank, worker.pid, how_it_ended(*worker.status)));
 }
 
+// In the place of one that has ended. The others go on also where that cannot be.
+void start_again(Workers& workers, const Launch& launch, std::size_t rank, int restart, const fs::path& store,
+                 const sigset_t& mask) {
+  try {
+    workers.start(launch, static_cast<int>(rank), restart, store, mask);
+    say(fmt::format("ranvier: worker {} is started again (process {}), restart {} of {}\n", rank, workers[rank].pid,
+                    restart, launch.restarts));
+  } catch (const Error& problem) {
+    say(fmt::format("ranvier: {}\n", words_of(problem)));
+  }
+}
+
 // Starts the workers and sees them to their end.
 int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mask, const fs::path& store) {
   StandIns stand_ins;
   Workers workers;
-  for (int rank = 0; rank < launch.count; ++rank) workers.start(launch, rank, store, mask);
+  for (int rank = 0; rank < launch.count; ++rank) workers.start(launch, rank, 0, store, mask);
 
   int code = 0;
   bool ending = false;  // the workers were told to end: that they do is no news
@@ -294,6 +309,7 @@ int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mas
   steady_clock::time_point deadline;
   std::optional<steady_clock::time_point> latest_to_notice;  // for who has not noticed `first`
   std::string first;  // failure, if nobody is to survive it: who exits after that has heard of it
+  int restarts = 0;
   const auto give = [&](milliseconds time, int signal) {
     deadline = steady_clock::now() + time;
     next_signal = signal;
@@ -306,9 +322,14 @@ int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mas
       const bool exited = WIFEXITED(*workers[rank].status) && workers[rank].ended_for.empty();
       if (!ending)
         stand_ins.stand_in(launch, rank, exited && !first.empty() ? "has ended as well: " + first : how, store);
-      if (code == 0) {
-        code = exit_code(*workers[rank].status);
-        if (launch.survive && workers.all_have_come(store)) continue;
+      const bool is_first = code == 0;
+      if (is_first) code = exit_code(*workers[rank].status);
+      if (launch.survive && first.empty() && workers.all_have_come(store)) {
+        const bool is_of_use = !ending && !workers.all_ended() && !has_result(store);
+        if (is_of_use && restarts < launch.restarts) start_again(workers, launch, rank, ++restarts, store, mask);
+        continue;
+      }
+      if (is_first) {
         first = fmt::format("rank {} {}", rank, how);
         give(launch.grace, SIGTERM);
         if (launch.time_to_notice && WIFSIGNALED(*workers[rank].status))

@@ -106,9 +106,12 @@ class Run {
   void judge_plan(const TrainEvents& events);
   void send_by(const Sending& next);
 
-  // ---- After a loss.
-  bool is_kept();
-  void go_on_from_kept();
+  // ---- After a loss, or a pause for others to join.
+  bool is_to_pause(const TrainEvents& events);
+  TrainResult pause();
+  std::vector<std::int64_t> who_has_kept();
+  void go_on_from_kept(const std::vector<std::int64_t>& has_kept);
+  void take_kept_history(Rank root);
   void keep(std::size_t step);
 
   // ---- Checkpoints.

@@ -1,6 +1,9 @@
 // What a run keeps in a checkpoint beside the model, and how it goes on from one.
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,7 +17,8 @@ namespace ranvier::trainer {
 
 // The first replica's state becomes everybody's: the checkpoint's, or its first draw of the weights.
 void Run::begin() {
-  if (is_kept()) return go_on_from_kept();
+  if (const auto has_kept = who_has_kept(); std::ranges::find(has_kept, 1) != has_kept.end())
+    return go_on_from_kept(has_kept);
   Progress progress = begin_from(settings_.resume, identity_, memory(), team_);
   step_ = progress.step;
   seconds_before_ = progress.seconds;
@@ -24,34 +28,56 @@ void Run::begin() {
   keep(step_);
 }
 
-// Somebody may have been lost before all had begun.
-bool Run::is_kept() {
+// ---- Members come and go.
+
+bool Run::is_to_pause(const TrainEvents& events) {
   if (kept_ == nullptr) return false;
-  std::array<std::int64_t, 1> all_have{kept_->parameters.empty() ? 0 : 1};
-  comm_.all_reduce(all_have, {.op = ReduceOp::min});
-  return all_have[0] != 0;
+  std::array<std::int64_t, 1> pauses{speaks() && events.is_to_pause && events.is_to_pause() ? 1 : 0};
+  comm_.broadcast(pauses, 0);
+  return pauses[0] != 0;
 }
 
-// Those that are left have taken as many steps, give or take one: rank 0's last one counts. Replicas that policies let
-// differ go on from their mean.
-void Run::go_on_from_kept() {
+// Replicas that differ become one, as at the end.
+TrainResult Run::pause() {
+  sync_->end(memory_of(buckets_.parameters()));
+  if (own_pace_) own_pace_->leave();
+  own_pace_.reset();
+  keep(step_);
+  comm_.barrier();
+  TrainResult none;
+  none.is_paused = true;
+  return none;
+}
+
+// By rank. Newcomers have nothing; and somebody may have been lost before all had begun.
+std::vector<std::int64_t> Run::who_has_kept() {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(comm_.world()), 0);
+  if (kept_ == nullptr) return all;
+  const std::array<std::int64_t, 1> own{kept_->parameters.empty() ? 0 : 1};
+  comm_.all_gather(own, all);
+  return all;
+}
+
+// Those that have been there have taken as many steps, give or take one: the first one's last one counts. Replicas that
+// policies let differ go on from their mean.
+void Run::go_on_from_kept(const std::vector<std::int64_t>& has_kept) {
+  const auto root = static_cast<Rank>(std::ranges::find(has_kept, 1) - has_kept.begin());
   const auto [parameters, optimizer] = memory();
   std::ranges::copy(kept_->parameters, parameters.begin());
   std::ranges::copy(kept_->optimizer, optimizer.begin());
-  if (sync_->policy().averages_parameters() || sync_->policy().meets_peers())
-    comm_.all_reduce(parameters, {.op = ReduceOp::average});
+  if (sync_->policy().averages_parameters() || sync_->policy().meets_peers()) {
+    if (kept_->parameters.empty()) std::ranges::fill(parameters, 0.0F);
+    comm_.all_reduce(parameters);
+    const auto holders = static_cast<float>(std::ranges::count(has_kept, 1));
+    for (float& each : parameters) each /= holders;
+  }
   std::array<double, 2> numbers{static_cast<double>(kept_->step), kept_->seconds};
-  comm_.broadcast(numbers, 0);
-  comm_.broadcast(parameters, 0);
-  comm_.broadcast(optimizer, 0);
+  comm_.broadcast(numbers, root);
+  comm_.broadcast(parameters, root);
+  comm_.broadcast(optimizer, root);
   step_ = static_cast<std::size_t>(numbers[0]);
   seconds_before_ = numbers[1];
-  // The last look may have been lost on some.
-  std::array<std::int64_t, 1> looks{static_cast<std::int64_t>(kept_->history.size())};
-  comm_.all_reduce(looks, {.op = ReduceOp::min});
-  result_.history = kept_->history;
-  result_.history.resize(static_cast<std::size_t>(looks[0]));
-  kept_->history = result_.history;
+  take_kept_history(root);
   // Periods begin anew at this step, which was not known when the policy was made.
   auto before = std::exchange(sync_, make_synchronizer(first_, step_));  // buckets know its exchange
   buckets_.exchange_by(gradient_exchange());
@@ -60,6 +86,33 @@ void Run::go_on_from_kept() {
   keep(step_);
   const std::size_t seen = result_.history.empty() ? 0 : result_.history.back().step;
   if (step_ > seen && is_evaluation_due()) evaluate();
+}
+
+// The last look may have been lost on some, and newcomers have seen none: what `root` has seen counts.
+void Run::take_kept_history(Rank root) {
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  constexpr std::size_t numbers_each = 7;
+  std::array<std::int64_t, 1> looks{static_cast<std::int64_t>(kept_->history.size())};
+  comm_.broadcast(looks, root);
+  if (looks[0] == 0) return;
+  std::vector<double> numbers;
+  if (comm_.rank() == root)
+    for (const auto& [step, seconds, loss, test] : kept_->history)
+      numbers.insert(numbers.end(),
+                     {static_cast<double>(step), seconds, loss.value_or(none), test.loss, test.accuracy.value_or(none),
+                      test.bits_per_character.value_or(none), test.frechet_distance.value_or(none)});
+  numbers.resize(static_cast<std::size_t>(looks[0]) * numbers_each);
+  comm_.broadcast(numbers, root);
+  const auto known = [](double number) { return std::isnan(number) ? std::nullopt : std::optional(number); };
+  for (std::size_t at = 0; at < numbers.size(); at += numbers_each)
+    result_.history.push_back({.step = static_cast<std::size_t>(numbers[at]),
+                               .seconds = numbers[at + 1],
+                               .loss = known(numbers[at + 2]),
+                               .test = {.loss = numbers[at + 3],
+                                        .accuracy = known(numbers[at + 4]),
+                                        .bits_per_character = known(numbers[at + 5]),
+                                        .frechet_distance = known(numbers[at + 6])}});
+  kept_->history = result_.history;
 }
 
 // Behind a step, when nothing is under way into this memory.
