@@ -7,7 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -68,7 +68,8 @@ void say_that_it_had_ended(const Options& options, const trainer::TrainResult& r
                        result.steps, by_steps ? "--steps" : "--epochs", by_steps ? run.steps : run.epochs));
 }
 
-void report_result(const Report& report) {
+void conclude(const Report& report, const std::string& speaker) {
+  say_that_it_had_ended(report.options, report.result, speaker);
   const std::string& file = report.options.json_file;
   if (file != "-") fmt::print("{}", to_table(report));  // first: a file may find no room
   if (report.result.recorded) write_workload(report);
@@ -100,6 +101,40 @@ std::string news_of_members(std::string why, std::size_t come, Rank world) {
   if (come > 0) why += (why.empty() ? "" : "; ") + workers(come, "worker has come", "workers have come");
   if (why.empty()) why = "who had come is gone again";
   return fmt::format("{}; {} on", why, workers(world, "worker goes", "workers go"));
+}
+
+// Until there is a result, which the first of them reports: by those that are left, and with those that come.
+int train_among(Membership& members, const Options& options, CommunicatorOptions terms, const std::string& speaker,
+                const std::function<trainer::TrainResult(Communicator&)>& train) {
+  const auto first_store = members.place().store;
+  if (!members.wait_to_be_let_in()) return 0;
+  for (bool have_met = members.is_newcomer();;) {
+    if (have_met) terms.join_timeout = std::min(terms.join_timeout, longest_meeting);
+    const bool is_first = members.place().rank == 0;
+    std::string why;
+    bool has_joined = false;
+    try {
+      const auto communicator = join(members.place(), terms);
+      have_met = has_joined = true;
+      const auto result = train(*communicator);
+      if (!result.is_paused) {
+        if (!is_first) return 0;
+        conclude({options, *communicator, result, members.lost(), members.come()}, speaker);
+        if (std::fflush(stdout) == 0) cli::announce_result(first_store);
+        return 0;
+      }
+    } catch (const Error& problem) {
+      // Who is lost on the way to a meeting may not have been heard of there.
+      if (!have_met || !(is_loss(problem) || (!has_joined && members.has_lost_any()))) throw;
+      why = problem.what();
+    }
+    if (cli::has_result(first_store)) return 0;  // who reported it left first
+    const std::size_t had_come = members.come();
+    members.meet_anew(terms.timeout);
+    if (members.place().rank == 0)
+      cli::say(fmt::format("{}: {}\n", speaker,
+                           news_of_members(std::move(why), members.come() - had_come, members.place().world)));
+  }
 }
 
 int work(const Options& options, cli::WorldPlace place, const std::string& speaker) {
@@ -146,36 +181,14 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
                              : nullptr,
       .is_to_pause = [&] { return members && members->is_awaited(); }};
   trainer::Kept kept{.workers = workers};
-  const auto first_store = place.store;
-  if (members && place.restart > 0 && !members->wait_to_be_let_in()) return 0;
-  for (bool have_met = place.restart > 0;;) {
-    if (members) place = members->place();
-    if (have_met) terms.join_timeout = std::min(terms.join_timeout, longest_meeting);
-    std::string why;
-    bool has_joined = false;
-    try {
-      const auto communicator = join(place, terms);
-      have_met = has_joined = true;
-      const auto result = trainer::train(settings, data, *communicator, events, members ? &kept : nullptr);
-      if (!result.is_paused) {
-        if (place.rank != 0) return 0;
-        say_that_it_had_ended(options, result, speaker);
-        report_result({options, *communicator, result, members ? members->lost() : 0, members ? members->come() : 0});
-        if (members && std::fflush(stdout) == 0) cli::announce_result(first_store);
-        return 0;
-      }
-    } catch (const Error& problem) {
-      // Whoever is lost on the way to a meeting may not have been heard of there.
-      if (!members || !have_met || !(is_loss(problem) || (!has_joined && members->has_lost_any()))) throw;
-      why = problem.what();
-    }
-    if (cli::has_result(first_store)) return 0;  // who reported it left first
-    const std::size_t had_come = members->come();
-    members->meet_anew(terms.timeout);
-    if (members->place().rank == 0)
-      cli::say(fmt::format("{}: {}\n", speaker,
-                           news_of_members(std::move(why), members->come() - had_come, members->place().world)));
-  }
+  const auto train = [&](Communicator& communicator) {
+    return trainer::train(settings, data, communicator, events, members ? &kept : nullptr);
+  };
+  if (members) return train_among(*members, options, terms, speaker, train);
+  const auto communicator = join(place, terms);
+  const auto result = train(*communicator);
+  if (place.rank == 0) conclude({options, *communicator, result}, speaker);
+  return 0;
 }
 
 int launch(const Options& options) {

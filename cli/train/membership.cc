@@ -120,6 +120,7 @@ bool Membership::take_part_by(Record record) {
 }
 
 bool Membership::wait_to_be_let_in() {
+  if (!is_newcomer()) return true;
   for (;;) {
     // In this order: of members that are all dead there comes no record any more.
     const bool has_members = std::ranges::any_of(record_.members, [this](int each) { return is_alive(each); });

@@ -27,8 +27,9 @@ class Membership {
   // Throws Error{config} where it cannot be shown that this worker lives.
   Membership(const cli::WorldPlace& place, int restarts);
 
-  // Of a newcomer: until a meeting has let it in. Whether one has: else what the run is for is done. Throws
-  // Error{peer_lost} where no member is left.
+  bool is_newcomer() const { return number_ >= first_; }
+  // Until a meeting has let a newcomer in; a member from the beginning is in. False: what the run is for is done.
+  // Throws Error{peer_lost} where no member is left.
   bool wait_to_be_let_in();
   // Among the members, who meet there.
   const cli::WorldPlace& place() const { return place_; }
