@@ -5,6 +5,8 @@
 #include <sys/file.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <numeric>
 #include <optional>
@@ -138,14 +140,33 @@ bool Membership::wait_to_be_let_in() {
 }
 
 void Membership::meet_anew(milliseconds limit) {
-  const auto key = [meeting = ++meetings_](const std::string& what) { return key_of(meeting, what); };
-  store_->set(key(arrival_of(number_)), "");
-  if (store_->add(key("speakers"), 1) == 1) store_->set(key("members"), text_of(gather(steady_clock::now() + limit)));
-  if (!take_part_by(record_from(store_->get(key("members"), limit + to_be_told))))
+  ++meetings_;
+  const std::string record_key = key_of(meetings_, "members");
+  store_->set(key_of(meetings_, arrival_of(number_)), "");
+  const Fd word = speakers_lock();
+  const auto deadline = steady_clock::now() + limit + to_be_told;
+  std::optional<std::string> record;
+  while (!(record = look_up(*store_, record_key, between_looks))) {
+    if (steady_clock::now() >= deadline)
+      throw Error(ErrorKind::timeout, fmt::format("the others have not said within {} s who goes on; give them more "
+                                                  "time for an operation (--timeout)",
+                                                  std::chrono::ceil<std::chrono::seconds>(limit).count()));
+    if (flock(word.get(), LOCK_EX | LOCK_NB) != 0) continue;  // another one has the word
+    if (!look_up(*store_, record_key, milliseconds(0)))
+      store_->set(record_key, text_of(gather(steady_clock::now() + limit)));
+  }
+  if (!take_part_by(record_from(*record)))
     throw Error(ErrorKind::peer_lost,
                 fmt::format("the others have gone on without rank {}, which came too late; give them more time for an "
                             "operation (--timeout)",
                             place_.rank));
+}
+
+Fd Membership::speakers_lock() const {
+  const auto path = start_.store / fmt::format("speaker-{}", meetings_);
+  Fd file(open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  if (!file) throw Error(ErrorKind::config, fmt::format("cannot open {}: {}", path.string(), std::strerror(errno)));
+  return file;
 }
 
 Membership::Record Membership::gather(steady_clock::time_point deadline) {

@@ -20,7 +20,7 @@ bool is_loss(const Error& why);
 
 // Members keep their order, and newcomers stand behind them: the first one has been there for longest. Each process has
 // a number of its own, and shows that it lives for as long as it does, whatever ends it, by a lock on a file. A meeting
-// leaves a record of who takes part from there on, which whoever comes first writes and newcomers look for.
+// leaves a record of who takes part from there on, for which newcomers look.
 class Membership {
  public:
   // `place`: where the workers meet first, as many as its world has. `restarts`: the most newcomers that there will be.
@@ -38,9 +38,10 @@ class Membership {
   // Whether a member's process has ended.
   bool has_lost_any() const;
 
-  // All members that are left call. Whoever comes first waits for the others until each has come or is dead, `limit` at
-  // most, for it may compute and not know yet; lets in who waits; and then says who they are. Throws Error{peer_lost}
-  // where the others go on without this one, and Error{timeout} where nobody says who they are.
+  // All members that are left call. One of them, and where it is lost the next one, waits for the others until each has
+  // come or is dead, `limit` at most, for it may compute and not know yet; lets in who waits; and then says who they
+  // are. Throws Error{peer_lost} where the others go on without this one, and Error{timeout} where nobody says who they
+  // are.
   void meet_anew(std::chrono::milliseconds limit);
 
   // Since the beginning: who has come in the place of others, and who has been lost.
@@ -57,6 +58,8 @@ class Membership {
   static Record record_from(const std::string& text);
   bool is_alive(int number) const;
   std::vector<int> waiting() const;
+  // Held by the one that speaks, until it is lost or all have heard.
+  Fd speakers_lock() const;
   Record gather(std::chrono::steady_clock::time_point deadline);
   // Whether this worker is among them.
   bool take_part_by(Record record);

@@ -242,6 +242,25 @@ class Failure(TrainingTest):
                 self.assertEqual((run["lost_workers"], run["steps"]), (len(losses), 40))
                 self.assertLess(run["history"][-1]["test_loss"], 2)
 
+    def test_who_is_lost_while_the_others_meet_is_left_behind_too(self):
+        # Rank 0 waits for rank 1, to say who goes on without rank 2.
+        process = self.start_training(
+            "--workers", "3", "--survive", "--dead-after-ms", "600000", "--speeds", "0.1,0.1,0.1", "--sync", "group",
+            "--evaluate-every", "4", "--epochs", "1000000",
+        )  # fmt: skip
+        self.begin_to_train(process)
+        workers = workers_of(process.pid)
+        os.kill(workers[1], signal.SIGSTOP)
+        os.kill(workers[2], signal.SIGKILL)
+        self.assertTrue(wait_until(lambda: any(self.temporary.glob("ranvier-*/speaker-1"))))
+        os.kill(workers[0], signal.SIGKILL)
+        os.kill(workers[1], signal.SIGCONT)
+        self.read_until("; 1 worker goes on", process)
+        self.read_until("step ", process)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=60), 128 + signal.SIGINT)
+        self.assert_nothing_left()
+
     def number_waits(self, number: int) -> bool:
         """Whether this process, counted behind the first workers, has said that it waits to be let in."""
         return any(self.temporary.glob(f"ranvier-*/alive-{number}"))
