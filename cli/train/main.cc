@@ -138,7 +138,7 @@ int train_among(Membership& members, const Options& options, CommunicatorOptions
 }
 
 int work(const Options& options, cli::WorldPlace place, const std::string& speaker) {
-  const bool is_first = place.rank == 0 && place.restart == 0;
+  const auto is_first = [&place] { return place.rank == 0 && place.restart == 0; };
   trainer::Dataset data;
   try {
     if (options.workers && place.launcher != "ranvier" && !place.launcher.empty())
@@ -146,7 +146,7 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
     check_plan(options, place.world);
     check_unequal(options.trainer, place.world);
     if (options.plan) place.rank = rank_at(*options.plan, place.rank);
-    data = prepare(options, place.world, is_first);
+    data = prepare(options, place.world, is_first());
   } catch (const std::exception& why) {
     if (place.launcher.empty()) throw;
     const int code = cli::fail(speaker, why);  // before others are waited for, who may be late
@@ -162,7 +162,7 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
   terms.measure = options.measure.value_or(place.local_world < place.world);
   terms.purpose = "ranvier train";
   const Rank replicas = place.world / trainer::parse_division(settings.parallel).parts;
-  if (is_first && trainer::ends_in_synchronous_beginning(settings, data, replicas))
+  if (is_first() && trainer::ends_in_synchronous_beginning(settings, data, replicas))
     cli::say(fmt::format(
         "{}: --sync {} averages gradients for a share of --epochs, and --steps ends training before that is over: "
         "all of it is bsp; lower --epochs or after=\n",

@@ -1,6 +1,6 @@
 // One run of training on one rank: the loop of trainer.h, with all that it goes by. A file a subject: run.cc has the
-// loop and its result, run_steps.cc what a step does, run_policy.cc how replicas are kept alike, and run_state.cc what
-// checkpoints keep.
+// loop and its result, run_steps.cc what a step does, run_policy.cc how replicas are kept alike, run_members.cc how
+// workers come and go, and run_state.cc what checkpoints keep.
 #pragma once
 
 #include <ATen/core/Tensor.h>
