@@ -120,6 +120,7 @@ Strings worker_environment(const Launch& launch, int rank, int restart, const fs
 std::string arrival_of(std::size_t rank) { return fmt::format("come/{}", rank); }
 
 constexpr const char* result_key = "result";
+constexpr const char* nobody_left_key = "nobody-left";
 
 bool has(Store& store, const std::string& key) {
   try {
@@ -325,8 +326,9 @@ int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mas
       const bool is_first = code == 0;
       if (is_first) code = exit_code(*workers[rank].status);
       if (launch.survive && first.empty() && workers.all_have_come(store)) {
-        const bool is_of_use = !ending && !workers.all_ended() && !has_result(store);
-        if (is_of_use && restarts < launch.restarts) start_again(workers, launch, rank, ++restarts, store, mask);
+        const bool is_of_no_use =
+            ending || workers.all_ended() || has_result(store) || has(*file_store(store), nobody_left_key);
+        if (!is_of_no_use && restarts < launch.restarts) start_again(workers, launch, rank, ++restarts, store, mask);
         continue;
       }
       if (is_first) {
@@ -381,6 +383,8 @@ void announce(Store& store, const WorldPlace& place) {
 void announce_result(const fs::path& store) { file_store(store)->set(result_key, "reported"); }
 
 bool has_result(const fs::path& store) { return has(*file_store(store), result_key); }
+
+void announce_nobody_left(const fs::path& store) { file_store(store)->set(nobody_left_key, "ended"); }
 
 Keeper::Keeper(const Launch& launch, const std::function<void()>& first, const sigset_t* mask) {
   check(launch);

@@ -132,10 +132,11 @@ bool Membership::wait_to_be_let_in() {
       continue;
     }
     if (cli::has_result(start_.store)) return false;
-    if (!has_members)
-      throw Error(ErrorKind::peer_lost,
-                  "all the workers have ended that this one was started to join, and they have "
-                  "left no result; what they say tells why");
+    if (has_members) continue;
+    cli::announce_nobody_left(start_.store);
+    throw Error(ErrorKind::peer_lost,
+                "all the workers have ended that this one was started to join, and they have left "
+                "no result; what they say tells why");
   }
 }
 

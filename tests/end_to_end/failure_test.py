@@ -375,7 +375,7 @@ class Failure(TrainingTest):
 
     def test_one_that_comes_back_when_nobody_is_left_ends(self):
         process = self.start_training(
-            "--workers", "2", "--survive", "--max-restarts", "1", "--dead-after-ms", "600000", "--speeds", "0.1,0.1",
+            "--workers", "2", "--survive", "--max-restarts", "9", "--dead-after-ms", "600000", "--speeds", "0.1,0.1",
             "--epochs", "1000000", "--evaluate-every", "4",
         )  # fmt: skip
         self.begin_to_train(process)
@@ -388,6 +388,7 @@ class Failure(TrainingTest):
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1, err)
         self.assertIn("all the workers have ended that this one was started to join", err)
+        self.assertLess(err.count("is started again"), 4, "nobody is left to be joined")
         self.assert_nothing_left()
 
     def test_restarts_are_for_those_who_survive(self):
