@@ -98,12 +98,13 @@ class Strings {
   std::vector<char*> pointers_;
 };
 
-Strings worker_environment(const Launch& launch, int rank, const fs::path& store) {
+Strings worker_environment(const Launch& launch, int rank, int restart, const fs::path& store) {
   std::vector<std::pair<std::string, std::string>> added = launch.environment;
   added.insert(added.end(), {{"RANVIER_RANK", std::to_string(rank)},
                              {"RANVIER_WORLD", std::to_string(launch.count)},
                              {"RANVIER_LOCAL_RANK", std::to_string(rank)},
                              {"RANVIER_LOCAL_WORLD", std::to_string(launch.count)},
+                             {"RANVIER_RESTART", std::to_string(restart)},
                              {"RANVIER_STORE", store.string()}});
   std::vector<std::string> words;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -119,6 +120,7 @@ Strings worker_environment(const Launch& launch, int rank, const fs::path& store
 std::string arrival_of(std::size_t rank) { return fmt::format("come/{}", rank); }
 
 constexpr const char* result_key = "result";
+constexpr const char* nobody_left_key = "nobody-left";
 
 bool has(Store& store, const std::string& key) {
   try {
@@ -147,9 +149,10 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  void start(const Launch& launch, int rank, const fs::path& store, const sigset_t& mask) {
+  // `restart`: its number; 0 where nobody was in this place before.
+  void start(const Launch& launch, int rank, int restart, const fs::path& store, const sigset_t& mask) {
     const Strings argv(launch.command);
-    const Strings envp = worker_environment(launch, rank, store);
+    const Strings envp = worker_environment(launch, rank, restart, store);
     const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid < 0)
@@ -162,7 +165,8 @@ class Workers {
       execve(argv.data()[0], argv.data(), envp.data());
       _exit(127);
     }
-    workers_.push_back({.pid = pid, .status = {}, .stopped_since = {}, .ended_for = {}});
+    workers_.resize(std::max(workers_.size(), static_cast<std::size_t>(rank) + 1));
+    workers_[static_cast<std::size_t>(rank)] = {.pid = pid, .status = {}, .stopped_since = {}, .ended_for = {}};
   }
 
   void tell(int signal) const {
@@ -282,11 +286,23 @@ void report_signal(std::size_t rank, const Worker& worker) {
   say(fmt::format("ranvier: worker {} (process {}) {}\n", rank, worker.pid, how_it_ended(*worker.status)));
 }
 
+// In the place of one that has ended. The others go on also where that cannot be.
+void start_again(Workers& workers, const Launch& launch, std::size_t rank, int restart, const fs::path& store,
+                 const sigset_t& mask) {
+  try {
+    workers.start(launch, static_cast<int>(rank), restart, store, mask);
+    say(fmt::format("ranvier: worker {} is started again (process {}), restart {} of {}\n", rank, workers[rank].pid,
+                    restart, launch.restarts));
+  } catch (const Error& problem) {
+    say(fmt::format("ranvier: {}\n", words_of(problem)));
+  }
+}
+
 // Starts the workers and sees them to their end.
 int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mask, const fs::path& store) {
   StandIns stand_ins;
   Workers workers;
-  for (int rank = 0; rank < launch.count; ++rank) workers.start(launch, rank, store, mask);
+  for (int rank = 0; rank < launch.count; ++rank) workers.start(launch, rank, 0, store, mask);
 
   int code = 0;
   bool ending = false;  // the workers were told to end: that they do is no news
@@ -294,6 +310,7 @@ int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mas
   steady_clock::time_point deadline;
   std::optional<steady_clock::time_point> latest_to_notice;  // for who has not noticed `first`
   std::string first;  // failure, if nobody is to survive it: who exits after that has heard of it
+  int restarts = 0;
   const auto give = [&](milliseconds time, int signal) {
     deadline = steady_clock::now() + time;
     next_signal = signal;
@@ -306,9 +323,15 @@ int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mas
       const bool exited = WIFEXITED(*workers[rank].status) && workers[rank].ended_for.empty();
       if (!ending)
         stand_ins.stand_in(launch, rank, exited && !first.empty() ? "has ended as well: " + first : how, store);
-      if (code == 0) {
-        code = exit_code(*workers[rank].status);
-        if (launch.survive && workers.all_have_come(store)) continue;
+      const bool is_first = code == 0;
+      if (is_first) code = exit_code(*workers[rank].status);
+      if (launch.survive && first.empty() && workers.all_have_come(store)) {
+        const bool is_of_no_use =
+            ending || workers.all_ended() || has_result(store) || has(*file_store(store), nobody_left_key);
+        if (!is_of_no_use && restarts < launch.restarts) start_again(workers, launch, rank, ++restarts, store, mask);
+        continue;
+      }
+      if (is_first) {
         first = fmt::format("rank {} {}", rank, how);
         give(launch.grace, SIGTERM);
         if (launch.time_to_notice && WIFSIGNALED(*workers[rank].status))
@@ -360,6 +383,8 @@ void announce(Store& store, const WorldPlace& place) {
 void announce_result(const fs::path& store) { file_store(store)->set(result_key, "reported"); }
 
 bool has_result(const fs::path& store) { return has(*file_store(store), result_key); }
+
+void announce_nobody_left(const fs::path& store) { file_store(store)->set(nobody_left_key, "ended"); }
 
 Keeper::Keeper(const Launch& launch, const std::function<void()>& first, const sigset_t* mask) {
   check(launch);

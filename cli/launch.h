@@ -37,14 +37,16 @@ struct Launch {
   // Of workers that call announce(): once all have come, those that are left are to go on without one that fails. They
   // are not ended, and what it ended with does not count where one of them calls announce_result().
   bool survive = false;
+  // Of such workers: so often in all one that fails is started again, as long as others are left to be joined.
+  int restarts = 0;
 };
 
 // Runs `count` processes that find in their environment who they are (RANVIER_RANK, RANVIER_WORLD, RANVIER_LOCAL_RANK,
-// RANVIER_LOCAL_WORLD) and where they meet (RANVIER_STORE: a temporary directory, removed before this returns). They
-// share stdout and stderr with this process; SIGINT, SIGTERM and SIGHUP are passed on to them; none outlives the
-// calling thread. Returns 0 when all succeed, else the exit code of the first that failed (1 where a signal ended it),
-// or 128 + the signal that was passed on. Throws Error for a command that cannot be run; what goes wrong later it says
-// on stderr.
+// RANVIER_LOCAL_WORLD; RANVIER_RESTART, the number of the restart that it is, or 0) and where they meet
+// (RANVIER_STORE: a temporary directory, removed before this returns). They share stdout and stderr with this process;
+// SIGINT, SIGTERM and SIGHUP are passed on to them; none outlives the calling thread. Returns 0 when all succeed, else
+// the exit code of the first that failed (1 where a signal ended it), or 128 + the signal that was passed on. Throws
+// Error for a command that cannot be run; what goes wrong later it says on stderr.
 int run_workers(const Launch&);
 
 class TemporaryDirectory;
@@ -81,6 +83,7 @@ struct WorldPlace {
   Rank world = 1;
   Rank local_rank = 0;  // among the processes of this host; local_world is at least 1
   Rank local_world = 1;
+  int restart = 0;   // above 0: it has come in the place of a worker that had failed, as so many before it
   std::string node;  // CommunicatorOptions::node, from RANVIER_NODE
 
   // Where the ranks meet: a directory …
@@ -99,6 +102,8 @@ void announce(Store&, const WorldPlace&);
 // Says in the directory where the workers of a Launch met first that what they are for is done, and whether it is.
 void announce_result(const std::filesystem::path& store);
 bool has_result(const std::filesystem::path& store);
+// Says there that nobody is left to be joined by whoever is started again: nobody is, from there on.
+void announce_nobody_left(const std::filesystem::path& store);
 
 // Reads RANVIER_*, torchrun's, Open MPI's or Slurm's variables, in this order of preference. Nothing: this process
 // stands alone. Throws Error{config} for an environment that is half set or contradicts itself.

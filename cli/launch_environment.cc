@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <initializer_list>
+#include <limits>
 #include <string_view>
 
 #include "launch.h"
@@ -55,6 +56,7 @@ class Environment {
 };
 
 constexpr int most_ranks = 1 << 20;
+constexpr int most_restarts = std::numeric_limits<int>::max();
 
 struct Names {
   const char* rank;
@@ -104,6 +106,8 @@ WorldPlace from_ranvier(const Environment& environment) {
   auto place = read_place(environment, "ranvier",
                           {"RANVIER_RANK", "RANVIER_WORLD", "RANVIER_LOCAL_RANK", "RANVIER_LOCAL_WORLD"});
   choose_meeting_place(environment, place, {}, false);
+  if (environment.has("RANVIER_RESTART"))
+    place.restart = environment.number("RANVIER_RESTART", place.launcher, 0, most_restarts);
   return place;
 }
 

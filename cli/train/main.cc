@@ -7,9 +7,12 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "integrations/trainer/checkpoint.h"
 #include "integrations/trainer/division.h"
@@ -23,13 +26,13 @@
 #include "ranvier/sync.h"
 #include "ranvier/synchronizer.h"
 #include "train/join.h"
+#include "train/membership.h"
 #include "train/options.h"
 #include "train/plan.h"
 #include "train/progress.h"
 #include "train/record.h"
 #include "train/replan.h"
 #include "train/report.h"
-#include "train/survivors.h"
 #include "train/sync_options.h"
 
 namespace ranvier::train {
@@ -59,13 +62,14 @@ trainer::Dataset prepare(const Options& options, Rank world, bool has_files) {
 // A run that its checkpoint leaves nothing to do.
 void say_that_it_had_ended(const Options& options, const trainer::TrainResult& result, const std::string& speaker) {
   const trainer::TrainSettings& run = options.trainer;
-  if (run.resume.empty() || result.steps_here > 0 || result.lost > 0) return;
+  if (run.resume.empty() || result.steps_here > 0) return;
   const bool by_steps = run.steps < run.epochs * result.steps_per_epoch;
   cli::say(fmt::format("{}: {} is at step {} already, and {} {} asks for no more\n", speaker, run.resume.string(),
                        result.steps, by_steps ? "--steps" : "--epochs", by_steps ? run.steps : run.epochs));
 }
 
-void report_result(const Report& report) {
+void conclude(const Report& report, const std::string& speaker) {
+  say_that_it_had_ended(report.options, report.result, speaker);
   const std::string& file = report.options.json_file;
   if (file != "-") fmt::print("{}", to_table(report));  // first: a file may find no room
   if (report.result.recorded) write_workload(report);
@@ -86,10 +90,55 @@ void check_loss(const Options& options) {
   }
 }
 
-// Of survivors, who meet anew: one that is lost meanwhile is waited for so long.
+// Of members, who meet anew: one that is lost meanwhile is waited for so long.
 constexpr std::chrono::milliseconds longest_meeting = std::chrono::seconds(30);
 
+// What is said where others go on: why, and how many there are now. `come`: so many of them are new.
+std::string news_of_members(std::string why, std::size_t come, Rank world) {
+  const auto workers = [](auto count, std::string_view one, std::string_view several) {
+    return fmt::format("{} {}", count, count == 1 ? one : several);
+  };
+  if (come > 0) why += (why.empty() ? "" : "; ") + workers(come, "worker has come", "workers have come");
+  if (why.empty()) why = "who had come is gone again";
+  return fmt::format("{}; {} on", why, workers(world, "worker goes", "workers go"));
+}
+
+// Until there is a result, which the first of them reports: by those that are left, and with those that come.
+int train_among(Membership& members, const Options& options, CommunicatorOptions terms, const std::string& speaker,
+                const std::function<trainer::TrainResult(Communicator&)>& train) {
+  const auto first_store = members.place().store;
+  if (!members.wait_to_be_let_in()) return 0;
+  for (bool have_met = members.is_newcomer();;) {
+    if (have_met) terms.join_timeout = std::min(terms.join_timeout, longest_meeting);
+    const bool is_first = members.place().rank == 0;
+    std::string why;
+    bool has_joined = false;
+    try {
+      const auto communicator = join(members.place(), terms);
+      have_met = has_joined = true;
+      const auto result = train(*communicator);
+      if (!result.is_paused) {
+        if (!is_first) return 0;
+        conclude({options, *communicator, result, members.lost(), members.come()}, speaker);
+        if (std::fflush(stdout) == 0) cli::announce_result(first_store);
+        return 0;
+      }
+    } catch (const Error& problem) {
+      // Who is lost on the way to a meeting may not have been heard of there.
+      if (!have_met || !(is_loss(problem) || (!has_joined && members.has_lost_any()))) throw;
+      why = problem.what();
+    }
+    if (cli::has_result(first_store)) return 0;  // who reported it left first
+    const std::size_t had_come = members.come();
+    members.meet_anew(terms.timeout);
+    if (members.place().rank == 0)
+      cli::say(fmt::format("{}: {}\n", speaker,
+                           news_of_members(std::move(why), members.come() - had_come, members.place().world)));
+  }
+}
+
 int work(const Options& options, cli::WorldPlace place, const std::string& speaker) {
+  const auto is_first = [&place] { return place.rank == 0 && place.restart == 0; };
   trainer::Dataset data;
   try {
     if (options.workers && place.launcher != "ranvier" && !place.launcher.empty())
@@ -97,10 +146,11 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
     check_plan(options, place.world);
     check_unequal(options.trainer, place.world);
     if (options.plan) place.rank = rank_at(*options.plan, place.rank);
-    data = prepare(options, place.world, place.rank == 0);
+    data = prepare(options, place.world, is_first());
   } catch (const std::exception& why) {
     if (place.launcher.empty()) throw;
     const int code = cli::fail(speaker, why);  // before others are waited for, who may be late
+    if (place.restart > 0) return code;        // nobody waits for this one
     decline(place, why, options.communicator.join_timeout);
     return code;
   }
@@ -112,12 +162,14 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
   terms.measure = options.measure.value_or(place.local_world < place.world);
   terms.purpose = "ranvier train";
   const Rank replicas = place.world / trainer::parse_division(settings.parallel).parts;
-  if (place.rank == 0 && trainer::ends_in_synchronous_beginning(settings, data, replicas))
+  if (is_first() && trainer::ends_in_synchronous_beginning(settings, data, replicas))
     cli::say(fmt::format(
         "{}: --sync {} averages gradients for a share of --epochs, and --steps ends training before that is over: "
         "all of it is bsp; lower --epochs or after=\n",
         speaker, settings.sync));
   const std::size_t workers = trainer::training_ranks(settings.sync, replicas);
+  std::optional<Membership> members;
+  if (options.survive) members.emplace(place, options.max_restarts);
   Progress progress(settings.batch * settings.accumulate * workers);
   const trainer::TrainEvents events{
       .on_step = [&](std::size_t step, std::size_t last, double loss) { progress.on_step(step, last, loss); },
@@ -126,31 +178,17 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
       .replan = options.plan ? trainer::Replan([&](const auto& current, const auto& planned, const auto& measured) {
         return replan(*options.plan, current, planned, measured, options.replan_limit);
       })
-                             : nullptr};
+                             : nullptr,
+      .is_to_pause = [&] { return members && members->is_awaited(); }};
   trainer::Kept kept{.workers = workers};
-  const auto first_store = place.store;
-  for (int losses = 0;; ++losses) {
-    const auto sign = options.survive ? std::make_unique<SignOfLife>(place) : nullptr;
-    const auto communicator = join(place, terms);
-    std::string loss;
-    try {
-      const auto result = trainer::train(settings, data, *communicator, events, options.survive ? &kept : nullptr);
-      if (place.rank != 0) return 0;
-      say_that_it_had_ended(options, result, speaker);
-      report_result({options, *communicator, result});
-      if (options.survive && std::fflush(stdout) == 0) cli::announce_result(first_store);
-      return 0;
-    } catch (const Error& problem) {
-      if (!options.survive || !is_loss(problem)) throw;
-      loss = problem.what();
-    }
-    if (cli::has_result(first_store)) return 0;  // who reported it left first
-    place = regroup(place, losses, terms.timeout);
-    terms.join_timeout = std::min(terms.join_timeout, longest_meeting);
-    if (place.rank == 0)
-      cli::say(fmt::format("{}: {}; {} {} on\n", speaker, loss, place.world,
-                           place.world == 1 ? "worker goes" : "workers go"));
-  }
+  const auto train = [&](Communicator& communicator) {
+    return trainer::train(settings, data, communicator, events, members ? &kept : nullptr);
+  };
+  if (members) return train_among(*members, options, terms, speaker, train);
+  const auto communicator = join(place, terms);
+  const auto result = train(*communicator);
+  if (place.rank == 0) conclude({options, *communicator, result}, speaker);
+  return 0;
 }
 
 int launch(const Options& options) {
@@ -163,7 +201,8 @@ int launch(const Options& options) {
                       .command = {cli::this_program()},
                       .time_to_notice = std::chrono::milliseconds(700),  // of the second that others have to end
                       .longest_stop = options.communicator.dead_after,
-                      .survive = options.survive};
+                      .survive = options.survive,
+                      .restarts = options.max_restarts};
   workers.command.insert(workers.command.end(), options.arguments.begin(), options.arguments.end());
   return cli::run_workers(workers);
 }

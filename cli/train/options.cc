@@ -94,6 +94,10 @@ void check_parallel(const Options& options) {
 
 // What workers keep of themselves at each step, to go on from, is theirs and not all that a run may have.
 void check_survive(const Options& options) {
+  if (!options.survive && options.max_restarts > 0)
+    throw Error(ErrorKind::usage,
+                "--max-restarts starts lost workers again, for those that are left to be joined by; "
+                "add --survive, with which they go on");
   if (!options.survive) return;
   const auto& run = options.trainer;
   const auto refuse = [](std::string_view what, std::string_view why) {
@@ -133,6 +137,7 @@ struct Given {
     if (workers) options.workers = static_cast<Rank>(*workers);
     if (steps) run.steps = *steps;
     if (threads) options.threads = static_cast<int>(*threads);
+    if (max_restarts) options.max_restarts = static_cast<int>(*max_restarts);
     run.epochs = epochs;
     run.batch = batch;
     run.accumulate = accumulate;
@@ -145,7 +150,7 @@ struct Given {
     comm.join_timeout = std::min(join_timeout, comm.timeout);
   }
 
-  std::optional<std::uint64_t> workers, steps, threads;
+  std::optional<std::uint64_t> workers, steps, threads, max_restarts;
   std::uint64_t sockets, epochs, batch, accumulate, warm_up, seed, evaluate_every, dead_after_ms;
   std::chrono::milliseconds join_timeout;
   std::string plan, config;
@@ -247,6 +252,8 @@ void add_communication_options(CLI::App& app, Options& options, Given& given) {
   cli::add_seconds(app, "--timeout", comm.timeout, "for one operation");
   cli::add_seconds(app, "--join-timeout", given.join_timeout, "for all workers to come; no more than --timeout");
   app.add_flag("--survive", options.survive, "where workers are lost, those of --workers that are left go on");
+  cli::add_count(app, "--max-restarts", given.max_restarts,
+                 "with --survive: lost workers are started again, so many in all, and join at an evaluation", 0, 1000);
   cli::add_count(app, "--dead-after-ms", given.dead_after_ms, "give up a worker of which nothing is heard for so long",
                  100, 86'400'000);
 }

@@ -25,7 +25,8 @@ struct Options {
   std::chrono::milliseconds replan_limit = std::chrono::seconds(2);  // while all ranks wait
   trainer::TrainSettings trainer;
   CommunicatorOptions communicator;
-  bool survive = false;         // workers that are left go on where others are lost
+  bool survive = false;         // workers that are left go on where others are lost, …
+  int max_restarts = 0;         // … of which so many are started again
   std::optional<bool> measure;  // none: where ranks are on several hosts
   std::optional<int> threads;   // none: as OMP_NUM_THREADS says, else a share of this machine's cores
 };

@@ -106,7 +106,7 @@ nlohmann::json plan_json(const Report& report) {
 }
 
 nlohmann::json settings_json(const Report& report) {
-  const auto& [options, communicator, result] = report;
+  const auto& [options, communicator, result, lost, returned] = report;
   const auto& settings = options.trainer;
   return {{"workers", communicator.world()},
           {"model", settings.model},
@@ -154,7 +154,7 @@ nlohmann::json links_json(const LinkModel& links) {
 }  // namespace
 
 std::string to_table(const Report& report) {
-  const auto& [options, communicator, result] = report;
+  const auto& [options, communicator, result, lost, returned] = report;
   const auto& last = result.history.back();
   const auto world = communicator.world();
   Rows rows{
@@ -195,7 +195,7 @@ std::string to_table(const Report& report) {
 }
 
 nlohmann::json to_json(const Report& report) {
-  const auto& [options, communicator, result] = report;
+  const auto& [options, communicator, result, lost, returned] = report;
   nlohmann::json history = nlohmann::json::array();
   for (const auto& entry : result.history)
     history.push_back({{"step", entry.step},
@@ -235,7 +235,8 @@ nlohmann::json to_json(const Report& report) {
           {"plain_buckets", result.plain_buckets},
           {"codec_state_bytes", result.codec_state_bytes},
           {"lost_share", result.losses.share()},
-          {"lost_workers", result.lost},
+          {"lost_workers", report.lost},
+          {"returned_workers", report.returned},
           {"parameters", result.parameters},
           {"parameter_hash", fmt::format("{:016x}", result.parameter_hash)},
           {"step_ns", result.median_step_seconds * 1e9},

@@ -12,6 +12,8 @@ struct Report {
   const Options& options;
   const Communicator& communicator;
   const trainer::TrainResult& result;
+  std::size_t lost = 0;      // workers, since the beginning, …
+  std::size_t returned = 0;  // … and how many have come in their place
 };
 
 std::string to_table(const Report&);

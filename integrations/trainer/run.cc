@@ -63,6 +63,7 @@ TrainResult Run::run(const TrainEvents& events) {
     if (is_choice_open()) choose_policy();
     if (speaks() && events.on_evaluation) events.on_evaluation(result_.history.back());
     if (is_epoch_end() || is_over()) save();
+    if (!is_over() && is_to_pause(events)) return pause();
   }
   if (result_.history.empty()) {  // resumed where it had ended
     evaluate();
@@ -138,7 +139,6 @@ TrainResult Run::conclude() {
   const auto median = plan_.times().median(comm_);
   result_.median_step_seconds = median.step;
   result_.median_waiting_seconds = median.waiting;
-  result_.lost = workers_ - training_ranks(settings_.sync, comm_.world());
   result_.steps = step_;
   result_.samples_here = sampler_.before(step_) - sampler_.before(step_ - result_.steps_here);
   result_.steps_per_epoch = sampler_.steps_per_epoch();

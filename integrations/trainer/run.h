@@ -1,6 +1,6 @@
 // One run of training on one rank: the loop of trainer.h, with all that it goes by. A file a subject: run.cc has the
-// loop and its result, run_steps.cc what a step does, run_policy.cc how replicas are kept alike, and run_state.cc what
-// checkpoints keep.
+// loop and its result, run_steps.cc what a step does, run_policy.cc how replicas are kept alike, run_members.cc how
+// workers come and go, and run_state.cc what checkpoints keep.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -106,9 +106,12 @@ class Run {
   void judge_plan(const TrainEvents& events);
   void send_by(const Sending& next);
 
-  // ---- After a loss.
-  bool is_kept();
-  void go_on_from_kept();
+  // ---- After a loss, or a pause for others to join.
+  bool is_to_pause(const TrainEvents& events);
+  TrainResult pause();
+  std::vector<std::int64_t> who_has_kept();
+  void go_on_from_kept(const std::vector<std::int64_t>& has_kept);
+  void take_kept_history(Rank root);
   void keep(std::size_t step);
 
   // ---- Checkpoints.

@@ -14,7 +14,8 @@ namespace ranvier::trainer {
 
 // The first replica's state becomes everybody's: the checkpoint's, or its first draw of the weights.
 void Run::begin() {
-  if (is_kept()) return go_on_from_kept();
+  if (const auto has_kept = who_has_kept(); std::ranges::find(has_kept, 1) != has_kept.end())
+    return go_on_from_kept(has_kept);
   Progress progress = begin_from(settings_.resume, identity_, memory(), team_);
   step_ = progress.step;
   seconds_before_ = progress.seconds;
@@ -22,54 +23,6 @@ void Run::begin() {
   begin_policy();
   if (!settings_.resume.empty()) restore_own(progress.own, progress.tuning);
   keep(step_);
-}
-
-// Somebody may have been lost before all had begun.
-bool Run::is_kept() {
-  if (kept_ == nullptr) return false;
-  std::array<std::int64_t, 1> all_have{kept_->parameters.empty() ? 0 : 1};
-  comm_.all_reduce(all_have, {.op = ReduceOp::min});
-  return all_have[0] != 0;
-}
-
-// Those that are left have taken as many steps, give or take one: rank 0's last one counts. Replicas that policies let
-// differ go on from their mean.
-void Run::go_on_from_kept() {
-  const auto [parameters, optimizer] = memory();
-  std::ranges::copy(kept_->parameters, parameters.begin());
-  std::ranges::copy(kept_->optimizer, optimizer.begin());
-  if (sync_->policy().averages_parameters() || sync_->policy().meets_peers())
-    comm_.all_reduce(parameters, {.op = ReduceOp::average});
-  std::array<double, 2> numbers{static_cast<double>(kept_->step), kept_->seconds};
-  comm_.broadcast(numbers, 0);
-  comm_.broadcast(parameters, 0);
-  comm_.broadcast(optimizer, 0);
-  step_ = static_cast<std::size_t>(numbers[0]);
-  seconds_before_ = numbers[1];
-  // The last look may have been lost on some.
-  std::array<std::int64_t, 1> looks{static_cast<std::int64_t>(kept_->history.size())};
-  comm_.all_reduce(looks, {.op = ReduceOp::min});
-  result_.history = kept_->history;
-  result_.history.resize(static_cast<std::size_t>(looks[0]));
-  kept_->history = result_.history;
-  // Periods begin anew at this step, which was not known when the policy was made.
-  auto before = std::exchange(sync_, make_synchronizer(first_, step_));  // buckets know its exchange
-  buckets_.exchange_by(gradient_exchange());
-  before.reset();
-  begin_policy();
-  keep(step_);
-  const std::size_t seen = result_.history.empty() ? 0 : result_.history.back().step;
-  if (step_ > seen && is_evaluation_due()) evaluate();
-}
-
-// Behind a step, when nothing is under way into this memory.
-void Run::keep(std::size_t step) {
-  if (kept_ == nullptr) return;
-  const auto [parameters, optimizer] = memory();
-  kept_->step = step;
-  kept_->seconds = seconds_before_ + account_.seconds();
-  kept_->parameters.assign(parameters.begin(), parameters.end());
-  kept_->optimizer.assign(optimizer.begin(), optimizer.end());
 }
 
 // What was measured then decides as it did then, unless this run was given a table of its own.

@@ -118,11 +118,12 @@ struct TrainResult {
   double median_waiting_seconds = 0;     // of it, from the end of backward until the averages are there
   std::optional<RecordedStep> recorded;  // where that was asked for
   std::vector<ChangedPlan> changes;      // of the plan, in their order
-  std::size_t lost = 0;                  // workers, since the beginning
+  bool is_paused = false;                // it has ended where TrainEvents::is_to_pause says so, and all else is empty
 };
 
-// What a worker keeps at every step, so that those that are left can go on when others are lost: by the same steps, in
-// which each has more of the samples. What codecs and outer optimizers hold begins anew.
+// What a worker keeps at every step, so that those that are left can go on when others are lost, and with others that
+// have nothing yet: by the same steps, of whose samples each has more or less then. What codecs, groups and outer
+// optimizers hold begins anew.
 struct Kept {
   std::size_t workers = 1;  // that a step's samples are counted by: those with which training began
   std::size_t step = 0;
@@ -137,10 +138,11 @@ struct TrainEvents {
   std::function<void(std::size_t step, std::size_t last_step, double loss)> on_step;
   std::function<void(const Evaluation&)> on_evaluation;
   std::function<void(const ChangedPlan&)> on_change;
-  Replan replan = {};  // what to do instead of a plan that was wrong
+  Replan replan = {};                      // what to do instead of a plan that was wrong
+  std::function<bool()> is_to_pause = {};  // asked behind evaluations, where there is what to go on from
 };
 
-// All ranks call with the same settings and data. `kept`: where training goes on from, if all ranks' have parameters,
+// All ranks call with the same settings and data. `kept`: where training goes on from, if any rank's has parameters,
 // and what it has come to, whatever it throws; null: nothing is kept. Throws Error.
 TrainResult train(const TrainSettings&, const Dataset&, Communicator&, const TrainEvents&, Kept* kept = nullptr);
 

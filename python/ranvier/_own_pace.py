@@ -121,14 +121,16 @@ class OwnPace(Attached):
         self._meet(ends=False)
 
     def finish(self) -> None:
-        """As meet(), and lets the optimizer go; again it does nothing."""
+        """As meet(), and lets the optimizer go, also where ranks cannot meet; again it does nothing."""
         if not self._hooks:
             return
-        self._meet(ends=True)
-        while self._hooks:
-            self._hooks.pop().remove()
-        attached.discard(self._optimizer)
-        self._last_told, self._pace, self._connection = self._told(), None, None
+        try:
+            self._meet(ends=True)
+        finally:
+            while self._hooks:
+                self._hooks.pop().remove()
+            attached.discard(self._optimizer)
+            self._last_told, self._pace, self._connection = self._told(), None, None
 
     def state_dict(self) -> dict[str, Any]:
         """What belongs in a checkpoint beside the model's and the optimizer's; every rank saves its own, behind meet()."""

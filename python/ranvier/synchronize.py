@@ -251,9 +251,20 @@ class Synchronization(Attached):
         return samples
 
     def finish(self) -> None:
-        """Brings all replicas together, buffers too, and lets the optimizer go. Every rank calls; again it does nothing."""
+        """Brings all replicas together, buffers too, and lets the optimizer go, also where the first fails since a rank is lost.
+        Every rank calls; again it does nothing."""
         if not self._hooks:
             return
+        try:
+            self._bring_together()
+        finally:
+            self._connection, self._pushes = None, None
+            while self._hooks:
+                self._hooks.pop().remove()
+            self._scaling.let_go()
+            attached.discard(self._optimizer)
+
+    def _bring_together(self) -> None:
         self._carry_out(self._policy.ended(), closes=True)
         if self._apart:
             self._realign()
@@ -261,11 +272,6 @@ class Synchronization(Attached):
             self._average(self._buffers, self._teams.whole[self._last], self._teams.weight(0, self._last, weights))
         if self._fragments:
             self._fragments.end()
-        self._connection, self._pushes = None, None
-        while self._hooks:
-            self._hooks.pop().remove()
-        self._scaling.let_go()
-        attached.discard(self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         """What belongs in a checkpoint beside the model's and the optimizer's; every rank saves its own."""

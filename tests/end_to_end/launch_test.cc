@@ -137,6 +137,51 @@ TEST(Launch, AWorkerEndedByASignalIsAFailureThatIsReported) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("worker 1"));
 }
 
+// Those that survive others, and have all come: arrivals are files of the store.
+Launch surviving(int count, int restarts, const std::string& script, const Folder& folder) {
+  Launch launch = shell(
+      count, "touch $RANVIER_STORE/come%2F$RANVIER_RANK; echo $RANVIER_RESTART >> $FOLDER/$RANVIER_RANK; " + script,
+      folder);
+  launch.survive = true;
+  launch.restarts = restarts;
+  return launch;
+}
+
+const std::string all_have_come =
+    "until test -e $RANVIER_STORE/come%2F0 -a -e $RANVIER_STORE/come%2F1; do sleep 0.01; done; ";
+
+TEST(Launch, AWorkerThatOthersSurviveIsStartedAgainSoOften) {
+  const Folder folder;
+  const std::string script = all_have_come +
+                             "test $RANVIER_RANK = 1 && exit 7; "
+                             "until test $(wc -l < $FOLDER/1) = 3; do sleep 0.01; done; sleep 0.3; "
+                             "touch $RANVIER_STORE/result";
+  EXPECT_EQ(run_workers(surviving(2, 2, script, folder)), 0);
+  EXPECT_EQ(folder.text("0"), "0\n");
+  EXPECT_EQ(folder.text("1"), "0\n1\n2\n");
+  EXPECT_TRUE(folder.nothing_left_behind());
+}
+
+TEST(Launch, WhereNobodyIsLeftOrAllIsDoneNoneIsStartedAgain) {
+  const Folder folder;
+  EXPECT_EQ(run_workers(surviving(1, 2, "kill -KILL $$", folder)), 1);
+  EXPECT_EQ(folder.text("0"), "0\n");
+  const std::string script = all_have_come +
+                             "test $RANVIER_RANK = 0 && touch $RANVIER_STORE/result; "
+                             "until test -e $RANVIER_STORE/result; do sleep 0.01; done; "
+                             "test $RANVIER_RANK = 1 && exit 7; sleep 0.3";
+  const Folder another;
+  EXPECT_EQ(run_workers(surviving(2, 2, script, another)), 0);
+  EXPECT_EQ(another.text("1"), "0\n");
+}
+
+TEST(Launch, WhoFailsBeforeAllHaveComeIsNotStartedAgain) {
+  const Folder folder;
+  const std::string script = "test $RANVIER_RANK = 1 && rm $RANVIER_STORE/come%2F1 && exit 7; exec sleep 1000";
+  EXPECT_EQ(run_workers(surviving(2, 2, script, folder)), 7);
+  EXPECT_EQ(folder.text("1"), "0\n");
+}
+
 // As ranks read it that have not met, in the place of what that worker would have told them. Who exits when another is
 // lost has heard of it: whoever reads of that one first is told of the other as well.
 TEST(Launch, ThoseWhoWaitForAWorkerThatHasEndedAreTold) {
@@ -348,7 +393,13 @@ TEST(WorldFromEnvironment, AVariableSetToNothingIsNotSet) {
   EXPECT_FALSE(place_in({{"RANVIER_RANK", ""}, {"RANVIER_WORLD", ""}}).has_value());
 }
 
+TEST(WorldFromEnvironment, AWorkerKnowsWhetherItHasComeForAnother) {
+  EXPECT_EQ(place_in(ours)->restart, 0);
+  EXPECT_EQ(place_in(with(ours, "RANVIER_RESTART", "2"))->restart, 2);
+}
+
 TEST(WorldFromEnvironment, NumbersThatCannotBeAreRefused) {
+  EXPECT_THAT(sentence_for(with(ours, "RANVIER_RESTART", "-1")), HasSubstr("RANVIER_RESTART='-1'"));
   EXPECT_THAT(sentence_for(with(ours, "RANVIER_RANK", "4")), HasSubstr("RANVIER_RANK='4'"));
   EXPECT_THAT(sentence_for(with(ours, "RANVIER_RANK", "-1")), HasSubstr("RANVIER_RANK='-1'"));
   EXPECT_THAT(sentence_for(with(ours, "RANVIER_WORLD", "0")), HasSubstr("RANVIER_WORLD='0'"));

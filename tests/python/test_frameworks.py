@@ -40,7 +40,22 @@ def require(framework: str) -> None:
 
 
 def test_every_program_of_the_page_is_run():
-    assert set(PROGRAMS) == {"elastic.py", "compressed.py", "lightning_ddp.py", "accelerate_ddp.py", "ray_train.py"}
+    assert set(PROGRAMS) == {
+        "elastic.py",
+        "rejoin.py",
+        "compressed.py",
+        "lightning_ddp.py",
+        "accelerate_ddp.py",
+        "ray_train.py",
+    }
+
+
+def test_a_rank_that_comes_back_joins_those_that_stayed(tmp_path):
+    said = run(tmp_path, "rejoin.py")
+    ends = re.findall(r"rank (\d), attempt 1: 3 ranks in groups (\[.*?\]), error (\d\.\d{4})", said)
+    assert sorted(rank for rank, _, _ in ends) == ["0", "1", "2"], said
+    assert len({(groups, error) for _, groups, error in ends}) == 1, said
+    assert float(ends[0][2]) < 0.1, said
 
 
 @pytest.mark.skipif("RANVIER_TEST_LONG" not in os.environ, reason="takes half a minute; make test-torch runs it")

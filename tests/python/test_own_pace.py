@@ -333,6 +333,33 @@ def test_a_rank_that_is_gone_is_named_to_the_others(spec, lost, way):
     assert time.monotonic() - began < 40
 
 
+def going_on_alone(rank, world, spec, store):
+    net = network()
+    optimizer = optimizer_for("sgd", net)
+    sync = ranvier.attach(net, optimizer, spec)
+    generator = torch.Generator().manual_seed(rank)
+    with pytest.raises(RuntimeError, match="rank 1"):
+        for number in range(1_000_000):
+            if rank == 1 and number == 15:
+                os._exit(3)
+            step(net, optimizer, generator)
+    with pytest.raises(RuntimeError, match="rank 1"):
+        sync.finish()
+    sync.finish()
+    dist.destroy_process_group()
+    dist.init_process_group("ranvier", init_method=f"file://{store}", rank=0, world_size=1)
+    sync = ranvier.attach(net, optimizer, spec)
+    step(net, optimizer, generator)
+    sync.finish()
+    return sync.step
+
+
+@pytest.mark.parametrize("spec", ["bsp", "local:3", "group"])
+def test_who_is_left_can_attach_again(spec, tmp_path):
+    first, _ = run_ranks(2, going_on_alone, spec, tmp_path / "store", lost={1})
+    assert (first.value, first.error) == (1, None), first.trace
+
+
 def with_nothing_to_do(rank, world):
     net = network()
     net.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
