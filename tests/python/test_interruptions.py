@@ -1,7 +1,6 @@
 """What interrupts a rank without ending it: signals, being stopped for a while, other threads that communicate as well."""
 
 import os
-import pathlib
 import signal
 import sys
 import threading
@@ -12,7 +11,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import on_ranks, run_ranks, said_by
+from ranks import on_ranks, run_ranks, said_by, until_it_waits
 from torch.nn.parallel import DistributedDataParallel
 
 TRANSPORTS = ["shm", "tcp", "udp"]
@@ -94,19 +93,9 @@ def interrupt(number=signal.SIGINT):
     """Ctrl-C of this process once its main thread waits in what it calls next: one that comes before is none of a wait."""
     if number == signal.SIGINT:
         signal.signal(number, signal.default_int_handler)  # what a shell starts in the background ignores it
-    main, ran = threading.main_thread().ident, pathlib.Path(f"/proc/self/task/{os.getpid()}/schedstat")
 
     def when_it_waits():
-        times, before = 0, None
-        while times < 5:
-            time.sleep(0.03)
-            frame = sys._current_frames()[main]
-            now = (frame.f_code, frame.f_lasti), int(ran.read_text().split()[0])
-            if before and now[0] != before[0]:
-                times = 0
-            elif before and now[1] > before[1]:  # it has gone on and is where it was, and does not just wait for a core
-                times += 1
-            before = now
+        until_it_waits(threading.main_thread())
         os.kill(os.getpid(), number)
 
     threading.Thread(target=when_it_waits, daemon=True).start()
