@@ -120,8 +120,8 @@ def port_of_a_store() -> Iterator[int]:
 
 
 def until_it_waits(thread: threading.Thread) -> None:
-    """Returns once this thread waits, in what it was about to call: it is where it was though it has gone on since, or sleeps, and
-    does not just wait for a core."""
+    """Returns once this thread waits, in what it was about to call: it is where it was though it has gone on since, or sleeps,
+    and does not just wait for a core."""
     number = os.getpid() if thread is threading.main_thread() else thread.native_id
     folder = pathlib.Path(f"/proc/self/task/{number}")
     times, before = 0, None

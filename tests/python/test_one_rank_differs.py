@@ -241,7 +241,7 @@ def test_a_rank_that_waits_to_tell_others_says_what(where):
 
 
 def naming_others(rank, world, named, patience_s):
-    """The world would wait longer. Nobody leaves before all have heard, or for so long: or the others might hear of that first."""
+    """The world would wait longer. Nobody leaves before all have heard, or for so long: else others might hear of that first."""
     said, store = "", dist.distributed_c10d._get_default_store()
     try:
         dist.new_group(named[rank], timeout=timedelta(seconds=LONG_S))

@@ -15,8 +15,8 @@ ATTEMPTS = 4
 
 
 def all_say(says, run) -> None:
-    """That each rank's error says it. Ranks ask each other a second before their time is over: on a machine that keeps them from
-    their cores for longer, one of some attempts has to."""
+    """That each rank's error says it. Ranks ask each other a second before their time is over: on a machine that keeps them
+    from their cores for longer, one of some attempts has to."""
     for _ in range(ATTEMPTS):
         errors = run()
         assert all(f"waited {LIMIT_S} s for rank" in error for error in errors), errors
@@ -51,7 +51,8 @@ IN_FIRST, IN_SECOND = "all_reduce #1 of group '1'", "all_reduce #0 of group '2'"
 def test_groups_in_opposite_order_are_named_on_both_ranks():
     def says(rank, error):
         own, other = ("#1", IN_SECOND) if rank == 0 else ("#0", IN_FIRST)
-        assert f"rank {rank} waited {LIMIT_S} s for rank {1 - rank} in all_reduce {own} (f32 x 10, sum) of group" in error, error
+        call = f"all_reduce {own} (f32 x 10, sum) of group"
+        assert f"rank {rank} waited {LIMIT_S} s for rank {1 - rank} in {call}" in error, error
         # Whose timeout comes second may ask when the first one is through with it.
         if re.search(rf"is in no operation now \([\d.]+ s after {other.partition(' of ')[0]} ", error):
             return True
