@@ -192,15 +192,14 @@ bool UdpSocket::send_some(const SocketAddress& to, std::span<const OutgoingPacke
 
 // The kernel tells it by the clock of the day, which somebody may set meanwhile: so it is never before the last one,
 // nor after it was read.
-std::chrono::steady_clock::time_point UdpSocket::arrival(const msghdr& message,
+std::chrono::steady_clock::time_point UdpSocket::arrival(const msghdr& message, const timespec& day,
                                                          std::chrono::steady_clock::time_point read) {
   for (const cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr;
        each = CMSG_NXTHDR(const_cast<msghdr*>(&message), const_cast<cmsghdr*>(each))) {
     if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_TIMESTAMPNS) continue;
-    timespec at{}, now{};
+    timespec at{};
     std::memcpy(&at, CMSG_DATA(each), sizeof at);
-    clock_gettime(CLOCK_REALTIME, &now);
-    const auto ago = std::chrono::seconds(now.tv_sec - at.tv_sec) + std::chrono::nanoseconds(now.tv_nsec - at.tv_nsec);
+    const auto ago = std::chrono::seconds(day.tv_sec - at.tv_sec) + std::chrono::nanoseconds(day.tv_nsec - at.tv_nsec);
     return last_arrived_ = std::clamp<std::chrono::steady_clock::time_point>(read - ago, last_arrived_, read);
   }
   return last_arrived_ = read;
@@ -214,6 +213,10 @@ std::size_t UdpSocket::receive(const std::function<void(const Arrival&)>& arrive
   }
   const int count = recvmmsg(socket_.get(), buffers.messages.data(), most_received, MSG_DONTWAIT, nullptr);
   if (count <= 0) return 0;
+  // In this order, and once for all of them: whatever keeps this thread from its core between the two makes them later
+  // and none earlier than it came, by which a path would seem shorter than it is.
+  timespec day{};
+  clock_gettime(CLOCK_REALTIME, &day);
   const auto read = std::chrono::steady_clock::now();
   for (int i = 0; i < count; ++i) {
     const auto index = static_cast<std::size_t>(i);
@@ -226,7 +229,7 @@ std::size_t UdpSocket::receive(const std::function<void(const Arrival&)>& arrive
       std::memcpy(&size, CMSG_DATA(each), sizeof size);
       if (size > 0) segment = static_cast<std::size_t>(size);
     }
-    const auto arrived_at = arrival(message.msg_hdr, read);
+    const auto arrived_at = arrival(message.msg_hdr, day, read);
     ConstBytes rest(static_cast<const std::byte*>(buffers.pieces[index].iov_base), message.msg_len);
     while (!rest.empty()) {
       const std::size_t bytes = std::min(segment, rest.size());

@@ -18,6 +18,7 @@
 #include "transport/udp_connection.h"
 
 struct msghdr;
+struct timespec;
 
 namespace ranvier::transport {
 
@@ -60,7 +61,9 @@ class UdpSocket {
   struct ReceiveBuffers;
 
   bool send_some(const SocketAddress& to, std::span<const OutgoingPacket> packets, bool segmented);
-  std::chrono::steady_clock::time_point arrival(const msghdr&, std::chrono::steady_clock::time_point read);
+  // `day`: the clock of the day when it was read.
+  std::chrono::steady_clock::time_point arrival(const msghdr&, const timespec& day,
+                                                std::chrono::steady_clock::time_point read);
 
   Fd socket_;
   bool six_ = false;

@@ -18,9 +18,20 @@ using namespace std::chrono_literals;
 class Mismatch : public Ways {
  protected:
   // All ranks run `common`, but the last one runs `other`.
-  void expect_refused(Rank world, const Case& common, const Case& other,
-                      std::chrono::milliseconds limit = alone) const {
+  void expect_refused(Rank world, const Case& common, const Case& other) const {
     SCOPED_TRACE(describe(common) + " against " + describe(other));
+    int told = refused(world, common, other, patience());
+    // Of ranks that only their deadlines end none has met the disagreement before, perhaps, on a busy machine.
+    if (told == 0) told = refused(world, common, other, 30s);
+    if (connected())
+      EXPECT_EQ(told, world);
+    else
+      EXPECT_GE(told, 1);
+  }
+
+ private:
+  // How many ranks are told.
+  int refused(Rank world, const Case& common, const Case& other, std::chrono::milliseconds limit) const {
     std::atomic<int> told = 0;
     run(world, [&](Communicator& comm) {
       const CaseRun run(comm.rank() == world - 1 ? other : common, comm);
@@ -44,10 +55,7 @@ class Mismatch : public Ways {
       // Of two ranks neither has anything that it could have used.
       if (world == 2) run.check_unused();
     });
-    if (connected())
-      EXPECT_EQ(told, world);
-    else
-      EXPECT_GE(told, 1);
+    return told;
   }
 };
 
@@ -307,7 +315,7 @@ TEST_P(Mismatch, of_dims_is_refused) {
   expect_refused(4, {.algorithm = "hierarchical:2", .count = 64}, {.algorithm = "hierarchical:4", .count = 64});
   // Two whose hash of 8 bits was once the same.
   if (GetParam() == "loopback")
-    expect_refused(32, {.algorithm = "mesh:2x2x2x2x2", .count = 64}, {.algorithm = "mesh:2x2x8", .count = 64}, 5s);
+    expect_refused(32, {.algorithm = "mesh:2x2x2x2x2", .count = 64}, {.algorithm = "mesh:2x2x8", .count = 64});
 }
 
 TEST_P(Mismatch, of_parts_is_refused) {
@@ -364,7 +372,7 @@ TEST_P(Mismatch, of_order_is_refused) {
     const CaseRun gathering({.collective = Collective::all_gather, .count = 64}, comm);
     Request first = comm.rank() == 0 ? reducing.request() : gathering.request();
     Request second = comm.rank() == 0 ? gathering.request() : reducing.request();
-    if (!connected()) first.timeout = second.timeout = alone;
+    if (!connected()) first.timeout = second.timeout = patience();
     const auto error = error_of([&] {
       comm.run(first);
       comm.run(second);

@@ -136,13 +136,23 @@ TEST_P(Order, names_the_rank_that_all_wait_for) {
   });
 }
 
+// It is asked for a second before the deadline, of which it leaves most to come; on a busy machine one attempt has to.
 TEST_P(Order, is_nothing_that_a_rank_which_is_late_is_told_of) {
   run(2, [](Communicator& comm) {
-    const auto group = comm.split(0);
-    std::vector<float> data(10, 1);
-    if (comm.rank() == 1) std::this_thread::sleep_for(timeout * 9 / 10);  // it has been asked for
-    group->all_reduce(data, {.timeout = 2 * timeout});
-    EXPECT_THAT(data, testing::Each(2.0F));
+    int in_time = 0;
+    for (int attempt = 0; attempt < 5 && in_time == 0; ++attempt) {
+      const auto group = comm.split(0);
+      std::vector<float> data(10, 1);
+      if (comm.rank() == 1) std::this_thread::sleep_for(timeout - 800ms);
+      const auto error = error_of([&] { group->all_reduce(data, {.timeout = timeout}); });
+      if (!error) {
+        EXPECT_THAT(data, testing::Each(2.0F));
+      }
+      std::vector<std::int32_t> without_error{error ? 0 : 1};
+      comm.all_reduce(without_error, {.op = ReduceOp::min});
+      in_time = without_error[0];
+    }
+    EXPECT_EQ(in_time, 1);
   });
 }
 

@@ -53,7 +53,7 @@ inline support::ClusterOptions cluster(std::string_view way) {
   return {.way = way, .simulation = hostile_simulation(1)};
 }
 
-// How long a rank waits that nobody will tell of a disagreement.
+// How long a rank waits that nobody will tell of a disagreement; a simulation finds by itself that all wait in vain.
 inline constexpr std::chrono::milliseconds alone = std::chrono::seconds(1);
 
 // Over one way to form a world; the test says how many ranks.
@@ -62,7 +62,7 @@ class Ways : public testing::TestWithParam<std::string_view> {
   bool simulated() const { return GetParam() == "simulated"; }
   // Whether ranks have a control plane, by which a failure of one reaches all.
   bool connected() const { return !simulated() && GetParam() != "loopback"; }
-  std::chrono::milliseconds patience() const { return connected() ? std::chrono::seconds(60) : alone; }
+  std::chrono::milliseconds patience() const { return connected() || simulated() ? std::chrono::seconds(60) : alone; }
   support::ClusterOptions options() const { return cluster(GetParam()); }
   void run(Rank world, const support::RankBody& body) const { support::run_ranks(world, body, options()); }
 };

@@ -26,19 +26,18 @@ def reason_to_skip() -> str:
     return ""
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Guests(TrainingTest):
     def test_a_guest_pulls_and_pushes(self):
         if reason := reason_to_skip():
             self.skipTest(reason)
         definition = PROTO / "ranvier_parameter_server.proto"
         subprocess.run(["protoc", f"-I{PROTO}", f"--python_out={self.folder}", definition], check=True)
-        port = free_port()
+        with socket.socket() as keeper:  # so that meanwhile nobody else is given it who asks for any port
+            keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as ranvier does
+            keeper.bind(("127.0.0.1", 0))
+            self.serve_a_guest_at(keeper.getsockname()[1])
+
+    def serve_a_guest_at(self, port: int):
         # The workers themselves change hardly anything.
         words = self.words(
             "--workers", "2", "--sync", "async:staleness=0", "--lr", "0.000000001", "--epochs", "1000000", "--serve", str(port),

@@ -221,7 +221,7 @@ TEST(SiblingsTest, tell_what_is_under_way_in_any_of_them) {
   a.recorder.start({.collective = Collective::recv, .peer = 1, .bytes = 40});
   a.recorder.end(a.recorder.start({.sequence = 1, .collective = Collective::barrier}), false);
   a.recorder.start({.sequence = 2, .collective = Collective::all_reduce});
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // more than lies between looking at the two recorders
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // more than lies between looking at the two recorders
   nameless.recorder.start({.sequence = 5, .collective = Collective::send, .peer = -1});
   nameless.recorder.start({.sequence = 5, .collective = Collective::broadcast});
   const auto texts = [&](std::optional<std::uint32_t> asked) {

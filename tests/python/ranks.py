@@ -5,10 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.connection
 import os
+import pathlib
 import pickle
 import socket
 import subprocess
+import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator
@@ -114,6 +117,25 @@ def port_of_a_store() -> Iterator[int]:
         keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the store's
         keeper.bind(("127.0.0.1", 0))
         yield keeper.getsockname()[1]
+
+
+def until_it_waits(thread: threading.Thread) -> None:
+    """Returns once this thread waits, in what it was about to call: it is where it was though it has gone on since, or sleeps,
+    and does not just wait for a core."""
+    number = os.getpid() if thread is threading.main_thread() else thread.native_id
+    folder = pathlib.Path(f"/proc/self/task/{number}")
+    times, before = 0, None
+    while times < 5:
+        time.sleep(0.03)
+        frame = sys._current_frames()[thread.ident]
+        ran = int((folder / "schedstat").read_text().split()[0])
+        sleeps = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "S"
+        now = (frame.f_code, frame.f_lasti), ran
+        if before and now[0] != before[0]:
+            times = 0
+        elif before and (sleeps or now[1] > before[1]):
+            times += 1
+        before = now
 
 
 def _left(deadline: float) -> float:

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import on_ranks
+from ranks import on_ranks, until_it_waits
 
 # The groups' own timeout is 30 s: nothing here waits for it.
 SOON_S = 15
@@ -23,10 +23,7 @@ def other_thread_waits(rank, world, how, ended):
     said = []
     work = dist.irecv(torch.ones(3), 1) if how != "recv" else None
 
-    begins = threading.Event()
-
     def wait():
-        begins.set()
         try:
             if how == "recv":
                 dist.recv(torch.ones(3), 1)
@@ -37,8 +34,7 @@ def other_thread_waits(rank, world, how, ended):
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    assert begins.wait(SOON_S)
-    time.sleep(0.5)  # it waits by now
+    until_it_waits(waiter)
     started = time.monotonic()
     dist.destroy_process_group()
     waiter.join()

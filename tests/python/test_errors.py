@@ -189,7 +189,7 @@ def alone(rank, world):
             [one.clone(), one.clone()], [one, one], options_with_a_timeout(c10d.AllToAllOptions)
         ),
     }
-    told = {}
+    told, store = {}, dist.distributed_c10d._get_default_store()
     for name, call in calls.items():
         group = dist.new_group([0, 1])._get_backend(torch.device("cpu"))
         if rank == 0:
@@ -197,6 +197,10 @@ def alone(rank, world):
                 call(group).wait()
             except RuntimeError as error:
                 told[name] = str(error)
+    if rank == 0:
+        store.set("all told", "")
+    else:
+        store.wait(["all told"])  # its leaving would be a reason of its own
     assert rank == 1 or list(told) == list(calls), told
     return told
 

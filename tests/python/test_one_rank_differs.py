@@ -1,12 +1,12 @@
 """A setting that is wrong, or another one, on a single rank: every rank is told which rank, what it asked for and what to do.
 The others neither wait for it until a timeout, nor hear no more than that a connection was closed."""
 
+import contextlib
 import os
 import re
 import socket
 import subprocess
 import sys
-import time
 from datetime import timedelta
 
 import pytest
@@ -240,29 +240,31 @@ def test_a_rank_that_waits_to_tell_others_says_what(where):
     assert re.search("(not a dict|did you mean 'tcp').*; waits to tell the other ranks", line), line
 
 
-def naming_others(rank, world, named):
-    """The world would wait longer."""
+def naming_others(rank, world, named, patience_s):
+    """The world would wait longer. Nobody leaves before all have heard, or for so long: else others might hear of that first."""
+    said, store = "", dist.distributed_c10d._get_default_store()
     try:
         dist.new_group(named[rank], timeout=timedelta(seconds=LONG_S))
     except dist.DistBackendError as error:
-        return str(error)
-    finally:
-        time.sleep(3)  # so that its leaving is not what the others hear of first
-    return ""
+        said = str(error)
+    store.set(f"told {rank}", "")
+    with contextlib.suppress(RuntimeError):  # DistStoreError
+        store.wait([f"told {each}" for each in range(world)], timedelta(seconds=patience_s))
+    return said
 
 
 @pytest.mark.parametrize("odd", [0, 1])
 def test_groups_of_other_ranks_are_named_on_all(odd):
     named = [[0, 1, 2, 3]] * 4
     named[odd] = [0, 1]
-    said = [each.value or each.error for each in run_ranks(4, naming_others, named, limit=60)]
+    said = [each.value or each.error for each in run_ranks(4, naming_others, named, 60, limit=100)]
     words = r"rank \d came to a group of (2|4) and rank \d to one of (2|4); name the same ranks"
     assert all(re.search(words, each) for each in said), said
 
 
 def test_groups_of_as_many_other_ranks_are_noticed():
     """Who meets whom is decided by who comes first; the third one hears no more than that they have left."""
-    outcomes = run_ranks(3, naming_others, [[0, 1], [1, 2], [1, 2]], limit=60)
+    outcomes = run_ranks(3, naming_others, [[0, 1], [1, 2], [1, 2]], 3, limit=60)
     said = [each.value or each.error or "" for each in outcomes]
     assert sum("name the same ranks of a group on all of them" in each for each in said) >= 1, said
     assert "name the same ranks" in said[0] or "has left the job" in said[0], said

@@ -80,10 +80,18 @@ TEST(OwnPace, ABoundHoldsTheFastBackButNotForThoseWhoRest) {
     std::vector<float> x(size, 1);
     OwnPace pace(comm, *policy("ssp:2"), x);
     for (int round = 0; round < 3; ++round) {
-      // Rank 2 has the fewest steps and takes long over each: others end their many only once it rests.
+      // Rank 2 has the fewest steps and takes long over each, and waits for the others to be as far ahead as they may:
+      // these end their many only once it rests.
       const int steps = rank == 2 ? 5 : most;
       for (int step = 0; step < steps; ++step) {
-        if (rank == 2) std::this_thread::sleep_for(2ms);
+        if (rank == 2) {
+          const auto are_ahead = [&] {
+            const std::lock_guard lock(mutex);
+            return std::min(complete[0], complete[1]) >= complete[2] + 2;
+          };
+          for (int i = 0; i < 30'000 && !are_ahead(); ++i) std::this_thread::sleep_for(1ms);
+          std::this_thread::sleep_for(2ms);
+        }
         descend(x, 0);
         pace.step({.rate = rate}, x);
         const std::lock_guard lock(mutex);

@@ -157,7 +157,7 @@ TEST(ParameterServer, ASlowWorkerHoldsOthersNoLongerThanItsBoundSays) {
 // A step may compute for longer than an operation of it may take: of everybody, and of one whom others wait for.
 TEST(ParameterServer, WaitsForStepsThatTakeLongerThanATimeout) {
   ClusterOptions options{.way = "shm"};
-  options.communicator.timeout = 1s;
+  options.communicator.timeout = 2s;
   for (const std::optional<std::uint64_t> bound : {std::optional<std::uint64_t>{}, std::optional<std::uint64_t>{0}})
     run_ranks(
         2,
@@ -165,7 +165,7 @@ TEST(ParameterServer, WaitsForStepsThatTakeLongerThanATimeout) {
           std::vector<float> parameters(8, 0);
           ParameterServer server(comm, {.bound = bound}, parameters, 0);
           for (int step = 0; server.begin(4, 1).count > 0; ++step) {
-            if (step == 0 && (!bound || comm.rank() == 0)) std::this_thread::sleep_for(2500ms);
+            if (step == 0 && (!bound || comm.rank() == 0)) std::this_thread::sleep_for(4500ms);
             server.exchange(parameters, {}, parameters);
           }
           comm.barrier({.timeout = 60s});
@@ -174,12 +174,12 @@ TEST(ParameterServer, WaitsForStepsThatTakeLongerThanATimeout) {
         options);
 }
 
-// What a server answers a push takes a second by its line: who only asks for samples meanwhile has them long before.
+// What a server answers a push takes two seconds by its line: who only asks for samples meanwhile has them long before.
 TEST(ParameterServer, AnAnswerOnItsWayHoldsNobodyUp) {
   using namespace replica::server_requests;
   constexpr std::size_t size = 1'000'000;
   ClusterOptions slow{.way = "tcp"};
-  slow.communicator.link_bytes_per_second = 4e6;
+  slow.communicator.link_bytes_per_second = 2e6;
   std::array<std::chrono::steady_clock::time_point, 3> had;
   run_ranks(
       3,

@@ -172,7 +172,7 @@ TEST(PeerAverage, FindsTheMinimumOfTheSumOfAllLosses) {
 
 TEST(PeerAverage, WaitsForStepsThatTakeLongerThanATimeout) {
   ClusterOptions options{.way = "shm"};
-  options.communicator.timeout = 1s;
+  options.communicator.timeout = 2s;
   run_ranks(
       2,
       [&](Communicator& comm) {
@@ -180,7 +180,7 @@ TEST(PeerAverage, WaitsForStepsThatTakeLongerThanATimeout) {
         PeerAverage peers(comm, x, 0, 3);
         for (int step = 0; peers.begin(4, 1).count > 0; ++step) {
           peers.read(x);
-          if (step == 0) std::this_thread::sleep_for(2500ms);
+          if (step == 0) std::this_thread::sleep_for(4500ms);
           peers.update(x, 1, [] {});
         }
         comm.barrier({.timeout = 60s});

@@ -233,7 +233,7 @@ std::optional<bool> listens_to_another_host(const TcpOptions& options) {
     if (there == 0) return;
     const Fd socket = stranger("10.1.2.1", there);
     EXPECT_TRUE(socket);
-    listens = !is_shown_out(socket, options.security.insecure ? 500ms : 2s);  // it stands for 2 s
+    listens = !is_shown_out(socket, options.security.insecure ? 500ms : 3s);  // it stands for 5 s
   });
   std::jthread rank([&] {
     const bool is_host = unshare(CLONE_NEWNET) == 0 && run("ip link set lo up");
@@ -242,7 +242,7 @@ std::optional<bool> listens_to_another_host(const TcpOptions& options) {
       return port.set_value(0);
     const auto meeting = endpoints(2, options);
     port.set_value(port_of(*meeting[0]));
-    EXPECT_THROW(meeting[0]->connect(addresses_of(meeting), Clock::now() + 2s), Error);
+    EXPECT_THROW(meeting[0]->connect(addresses_of(meeting), Clock::now() + 5s), Error);
   });
   rank.join();
   other.join();

@@ -46,7 +46,7 @@ class GuestDoor : public ::testing::Test {
   void serve(const GuestLimits& limits = {}, const std::string& ip = "127.0.0.1") {
     service_ = guest_service(
         {.parameters = count,
-         .guests = 8,
+         .guests = 16,
          .pull = [](Rank, std::span<float> into) { std::memcpy(into.data(), parameters.data(), parameters.size()); },
          .push = [this](Rank, const GuestCalls::Push&, std::span<const float>) { ++pushes_; }},
         {.interface_address = ip, .security = {.insecure = true}, .limits = limits});
@@ -67,19 +67,34 @@ class GuestDoor : public ::testing::Test {
     guest.send_message(call, "\x08\x03", true);
     return guest.answer(call, patience);
   }
-  // Of guest 5, one gradient of `share` 1 and `rate` 1; the call stays open until end_push().
-  static std::size_t begin_push(Http2Caller& guest) {
-    const std::size_t call = guest.begin(push_path);
+  // One gradient of `share` 1 and `rate` 1; the call stays open until end_push().
+  static std::size_t begin_push(Http2Caller& caller, char guest = 5) {
+    const std::size_t call = caller.begin(push_path);
     const std::string one = "\0\0\0\0\0\0\xf0\x3f"s;
-    guest.send_message(call, fmt::format("\x08\x05\x10\x01\x19{}\x21{}\x32\x04{}", one, one, std::string(4, '\0')),
-                       false);
+    caller.send_message(
+        call, fmt::format("\x08{}\x10\x01\x19{}\x21{}\x32\x04{}", guest, one, one, std::string(4, '\0')), false);
     return call;
   }
-  static std::string end_push(Http2Caller& guest, std::size_t call) {
+  // The same, once it has come to where pushes are counted. Calls of one connection may be taken up in any order, so
+  // that an answer to one of them says nothing of those before it; but of two pushes of one guest one is refused as
+  // soon as the other has begun.
+  static std::size_t begin_counted_push(Http2Caller& caller, char guest = 5) {
+    const std::array calls{begin_push(caller, guest), begin_push(caller, guest)};
+    for (const auto until = std::chrono::steady_clock::now() + patience; std::chrono::steady_clock::now() < until;)
+      for (const std::size_t i : {0, 1}) {
+        const std::string said = caller.answer(calls[i], 5ms);
+        if (said.empty()) continue;
+        EXPECT_THAT(said, HasSubstr(fmt::format("a push of guest {} is under way", static_cast<int>(guest))));
+        return calls[1 - i];
+      }
+    ADD_FAILURE() << "none of two pushes of a guest was refused";
+    return calls[0];
+  }
+  static std::string end_push(Http2Caller& caller, std::size_t call) {
     const std::size_t bytes = (count - 1) * sizeof(float);
     const std::string values(bytes, '\0');
-    guest.send_message(call, fmt::format("\x28\x01\x32{}{}", static_cast<char>(bytes), values), true);
-    return guest.answer(call, patience);
+    caller.send_message(call, fmt::format("\x28\x01\x32{}{}", static_cast<char>(bytes), values), true);
+    return caller.answer(call, patience);
   }
 
   std::atomic<int> pushes_ = 0;
@@ -114,8 +129,7 @@ TEST_F(GuestDoor, WhoseCallIsUnderWayStays) {
   serve();
   const auto busy = guest(), idle = guest();
   EXPECT_THAT(pull(*idle), HasSubstr(parameters));
-  const std::size_t call = begin_push(*busy);
-  EXPECT_THAT(pull(*busy), HasSubstr(parameters)) << "the push has begun, too";
+  const std::size_t call = begin_counted_push(*busy);
   constexpr std::size_t all = 200, most = 64;
   const auto crowd = strangers(all);
   EXPECT_TRUE(is_shown_out(idle->socket(), patience));
@@ -157,10 +171,12 @@ TEST_F(GuestDoor, CallsOfTooManyAreRefusedByASentence) {
   constexpr std::size_t most = 4;
   serve({.calling = most, .idle = 2});
   std::vector<std::unique_ptr<Http2Caller>> callers;
+  std::vector<std::array<std::size_t, 2>> calls;
+  char guests = 0;
   const auto begin_calls = [&] {
-    // Those of one guest count once. Whoever has got an answer has begun what it began before.
-    callers.back()->begin(push_path);
-    callers.back()->begin(pull_path);
+    // Those of one connection count once.
+    auto& begun = calls.emplace_back();
+    for (std::size_t& call : begun) call = begin_counted_push(*callers.back(), ++guests);
     EXPECT_THAT(pull(*callers.back()), HasSubstr(parameters));
   };
   while (callers.size() < most) {
@@ -189,10 +205,7 @@ TEST_F(GuestDoor, CallsOfTooManyAreRefusedByASentence) {
   // … and so does one whose calls end.
   const auto last = guest();
   EXPECT_TRUE(is_refused(*last));
-  for (const std::size_t call : {1, 3}) {
-    callers.front()->send_message(call, "\x08\x03", true);
-    EXPECT_NE(callers.front()->answer(call, patience), "");
-  }
+  for (const std::size_t call : calls.front()) EXPECT_NE(end_push(*callers.front(), call), "");
   EXPECT_TRUE(gets_through(*last));
 }
 

@@ -295,7 +295,7 @@ TEST(TcpMeeting, OnlyTheRightTokenEpochRanksAndPurposeAreLetIn) {
       {"did not connect", [](Hello& hello) { hello.purpose = TcpPurpose::control; }},
       {"another job", [](Hello& hello) { hello.step = HelloStep::confirm; }},
   };
-  for (const Impostor& impostor : impostors) {
+  const auto said_of = [](const Impostor& impostor, std::chrono::milliseconds limit) -> std::string {
     const auto endpoint = tcp_endpoint({.rank = 0, .world = 2, .epoch = 3});
     Hello hello;
     hello.epoch = 3;
@@ -305,11 +305,17 @@ TEST(TcpMeeting, OnlyTheRightTokenEpochRanksAndPurposeAreLetIn) {
     const Fd socket = stranger(endpoint->address());
     send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL);
     const Error error = error_of([&] {
-      endpoint->connect({endpoint->address(), endpoint->address()}, Clock::now() + 300ms);
+      endpoint->connect({endpoint->address(), endpoint->address()}, Clock::now() + limit);
     });
-    EXPECT_THAT(error.what(), HasSubstr(impostor.lie));
     Hello welcome;
     EXPECT_LE(recv(socket.get(), &welcome, sizeof welcome, MSG_DONTWAIT), 0) << "was welcomed";
+    return error.what();
+  };
+  for (const Impostor& impostor : impostors) {
+    std::string said;  // on a busy machine it takes a while until he is heard
+    for (auto limit = 300ms; said.find(impostor.lie) == std::string::npos && limit < 10s; limit *= 4)
+      said = said_of(impostor, limit);
+    EXPECT_THAT(said, HasSubstr(impostor.lie));
   }
 }
 
@@ -317,7 +323,6 @@ TEST(TcpMeeting, AnAnswerFromSomethingElseIsNotTakenForTheRank) {
   // Rank 0's published address leads to a listener that echoes: not even rank 1's own hello may satisfy it.
   const Fd echo = listen_on("127.0.0.1", {}, {});
   TcpAddress address{.host = "", .token = random_token(), .port = local_address(echo).port(), .ips = {"127.0.0.1"}};
-  const auto endpoint = tcp_endpoint({.rank = 1, .world = 2});
   std::atomic<bool> stop = false;
   std::jthread echoing([&] {
     std::vector<Fd> accepted;
@@ -331,10 +336,17 @@ TEST(TcpMeeting, AnAnswerFromSomethingElseIsNotTakenForTheRank) {
       std::this_thread::sleep_for(1ms);
     }
   });
-  const Error error = error_of([&] { endpoint->connect({address.text(), endpoint->address()}, Clock::now() + 1s); });
+  std::string said;  // on a busy machine it takes a while until it has answered
+  for (auto limit = 1000ms; said.find("something else") == std::string::npos && limit < 30s; limit *= 4) {
+    const auto endpoint = tcp_endpoint({.rank = 1, .world = 2});
+    const Error error = error_of([&] {
+      endpoint->connect({address.text(), endpoint->address()}, Clock::now() + limit);
+    });
+    EXPECT_EQ(error.kind(), ErrorKind::unreachable);
+    said = error.what();
+  }
   stop = true;
-  EXPECT_EQ(error.kind(), ErrorKind::unreachable);
-  EXPECT_THAT(error.what(), HasSubstr("something else answered"));
+  EXPECT_THAT(said, HasSubstr("something else answered"));
 }
 
 TEST(TcpMeeting, ADeadAddressDoesNotHideALiveOne) {

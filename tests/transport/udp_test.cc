@@ -147,26 +147,39 @@ TEST(Udp, WhoRestsIsWokenByInterrupts) {
   EXPECT_LT(Clock::now() - began, tcp_patience / 2);
 }
 
-// However late it is looked at; and a round trip that ends with it is never shorter than the path is.
+// However late it is looked at; and a round trip that ends with it is never shorter than the path is, whatever whoever
+// is told of the one before does first.
 TEST(Udp, WhenAPacketArrivedIsKnownByWhoeverReadsItLate) {
   transport::UdpSocket from("127.0.0.1"), to("127.0.0.1");
-  std::array<transport::OutgoingPacket, 2> packets;
-  for (auto& packet : packets) packet.head_bytes = 100;
+  std::array<transport::OutgoingPacket, 1> packet;
+  packet[0].head_bytes = 100;
   const auto target = from.reachable("127.0.0.1", to.port());
   ASSERT_TRUE(target);
-  const auto sent = Clock::now();
-  ASSERT_TRUE(from.send(*target, packets));
-  const auto left = Clock::now();
-  std::this_thread::sleep_for(50ms);
-  const auto looked = Clock::now();
-  int count = 0;
-  to.receive([&](const transport::UdpSocket::Arrival& arrival) {
-    ++count;
-    EXPECT_GE(arrival.read, looked);
-    EXPECT_GE(arrival.arrived, sent - 1ms);
-    EXPECT_LE(arrival.arrived, left + 25ms);
-  });
-  EXPECT_EQ(count, 2);
+  // On a busy machine one may come late, or be read some time after the kernel has said what time it is.
+  bool all_known = false;
+  for (int attempt = 0; attempt < 50 && !all_known; ++attempt) {
+    std::array<Clock::time_point, 2> sent, left;
+    for (const std::size_t i : {0, 1}) {
+      sent[i] = Clock::now();
+      ASSERT_TRUE(from.send(*target, packet));
+      left[i] = Clock::now();
+      std::this_thread::sleep_for(50ms);
+    }
+    const auto looked = Clock::now();
+    all_known = true;
+    std::size_t count = 0;
+    while (count < 2 && Clock::now() < looked + tcp_patience)
+      to.receive([&](const transport::UdpSocket::Arrival& arrival) {
+        ASSERT_LT(count, 2U);
+        EXPECT_GE(arrival.read, looked);
+        EXPECT_GE(arrival.arrived, sent[count] - 1ms);
+        all_known = all_known && arrival.arrived <= left[count] + 25ms;
+        ++count;
+        std::this_thread::sleep_for(100ms);
+      });
+    ASSERT_EQ(count, 2U);
+  }
+  EXPECT_TRUE(all_known);
 }
 
 class UdpStrangers : public testing::TestWithParam<bool> {};
