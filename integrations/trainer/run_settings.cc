@@ -104,7 +104,7 @@ void check_optimizer(const TrainSettings& settings) {
   if (settings.optimizer != "sgd" && plan_exchange(settings.compress).momentum() > 0)
     throw Error(ErrorKind::usage, "--compress " + settings.compress +
                                       " has a momentum that takes the place of plain SGD's; leave --optimizer " +
-                                      settings.optimizer + " out, or take another codec, such as adam");
+                                      settings.optimizer + " out, or take another codec");
 }
 
 std::size_t training_ranks(const std::string& sync, Rank world) {

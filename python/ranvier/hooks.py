@@ -4,7 +4,7 @@
 
 Codes are made on the CPU, and travel as byte tensors through that group's all_to_all, all_gather and all_reduce: gloo,
 ranvier or NCCL (where init_process_group was given a device_id, all ranks of the world have to call). All ranks end with
-the same bits. docs/codecs.md explains codecs, presets ("safe", "strong", "extreme", "adam"), error feedback, and how a bucket
+the same bits. docs/codecs.md explains codecs, presets ("safe", "strong", "extreme", "transformer"), error feedback, and how a bucket
 becomes its average.
 
 Over udp:loss=… the spec "none" is for gradients that do not wait for the last packets: what was lost goes with the next

@@ -13,7 +13,8 @@ constexpr std::array all{
     Preset{"strong", "dgc:0.02,by=reduce_scatter+int4", "slow networks; takes the place of the optimizer's momentum"},
     Preset{"extreme", "dgc:0.005,clip=1,by=reduce_scatter+int4",
            "very slow networks; takes the place of the optimizer's momentum"},
-    Preset{"adam", "normalize+qsgd:2,block=256,rounding=nearest+rans", "Adam and optimizers like it; remembers what gradients usually are"},
+    Preset{"transformer", "normalize+qsgd:2,block=256,rounding=nearest+rans",
+           "transformers by Adam; remembers what gradients usually are"},
 };
 
 }  // namespace

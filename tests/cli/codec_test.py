@@ -30,7 +30,7 @@ class Codec(ProgramTest):
         for words in ("sparsify", "hadamard", "rounding=nearest|stochastic", "Alistarh", "powersgd", "ef=0"):
             self.assertIn(words, result.stdout)
         listed = json.loads(run("codec", "list", "--json", "-").stdout)
-        self.assertEqual([preset["name"] for preset in listed["presets"]], ["safe", "strong", "extreme", "adam"])
+        self.assertEqual([preset["name"] for preset in listed["presets"]], ["safe", "strong", "extreme", "transformer"])
         stages = listed["stages"]
         self.assertIn("rans", {stage["name"] for stage in stages})
         self.assertTrue(all(stage["rule"] and stage["bias"] for stage in stages))

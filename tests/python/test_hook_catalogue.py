@@ -53,7 +53,7 @@ SPECS = {
     "golomb_rice": "qsgd:7+golomb_rice",
     "lossless": "lossless",
 }
-PRESETS = ("safe", "strong", "extreme", "adam")
+PRESETS = ("safe", "strong", "extreme", "transformer")
 OTHERS = (
     *("none", "powersgd:4+bf16", "thc:4", "delta+topk:0.1", "topk:0.1+int8:by=all_gather"),
     *("topk:0.1,layers=0.5", "dgc:0.05,layers=1,clip=0.5", "sign:momentum=0.9"),
