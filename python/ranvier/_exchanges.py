@@ -178,7 +178,7 @@ class Normalized:
     def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> Went:
         if wire.world == 1:
             return Went.CODED
-        gradient = values.clone()
+        gradient = values if wire.has_engine() else values.clone()  # an engine sends again itself what has no code
         factor = torch.ops.ranvier.normalize(values, memory.usual)
         went = self._inner.average(wire, values, memory, number)
         if went is Went.NOT:

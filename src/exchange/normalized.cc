@@ -22,6 +22,7 @@
 #include "exchange/followed.h"
 #include "exchange/residuals.h"
 #include "kernel/normalize.h"
+#include "kernel/vectors.h"
 
 namespace ranvier {
 namespace {

@@ -5,8 +5,6 @@
 
 namespace ranvier::kernel {
 
-double sum_of_roots(const float* values, std::size_t count);  // of numbers that are not negative
-
 // values /= d, where d = usual * factor, but at least 1, so that nothing becomes larger by it, and at most 2^60.
 void divide_by_usual(float* values, const float* usual, float factor, std::size_t count);
 // values *= d.

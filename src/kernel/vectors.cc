@@ -87,12 +87,19 @@ HWY_INLINE double terms_of(const float* values, std::size_t count, const Term& t
   return total;
 }
 
-double magnitudes_loop(const float* values, std::size_t count) {
+template <class Term>
+HWY_INLINE double sum_of_terms(const float* values, std::size_t count, const Term& term) {
   double total = 0;
   for (std::size_t begin = 0; begin < count; begin += run)
-    total +=
-        terms_of(values + begin, std::min(run, count - begin), [](float value) HWY_ATTR { return std::fabs(value); });
+    total += terms_of(values + begin, std::min(run, count - begin), term);
   return total;
+}
+
+double magnitudes_loop(const float* values, std::size_t count) {
+  return sum_of_terms(values, count, [](float value) HWY_ATTR { return std::fabs(value); });
+}
+double roots_loop(const float* values, std::size_t count) {
+  return sum_of_terms(values, count, [](float value) HWY_ATTR { return std::sqrt(value); });
 }
 // The products of a run, in the same lanes.
 template <class Number>
@@ -156,6 +163,7 @@ HWY_EXPORT(largest_loop);
 HWY_EXPORT(add_and_measure_loop);
 HWY_EXPORT(add_momentum_loop);
 HWY_EXPORT(magnitudes_loop);
+HWY_EXPORT(roots_loop);
 HWY_EXPORT(squares_loop);
 HWY_EXPORT(dot_loop);
 HWY_EXPORT(tail_loop);
@@ -187,6 +195,7 @@ void add_momentum(const float* values, float momentum, float* velocity, float* r
 double sum_of_magnitudes(const float* values, std::size_t count) {
   return HWY_DYNAMIC_DISPATCH(magnitudes_loop)(values, count);
 }
+double sum_of_roots(const float* values, std::size_t count) { return HWY_DYNAMIC_DISPATCH(roots_loop)(values, count); }
 double sum_of_squares(const float* values, std::size_t count) {
   return HWY_DYNAMIC_DISPATCH(squares_loop)(values, count);
 }

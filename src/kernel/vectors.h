@@ -29,6 +29,7 @@ float add_and_measure(const float* a, float* to, std::size_t count);
 // velocity = momentum * velocity + values; residual += velocity. None overlaps another.
 void add_momentum(const float* values, float momentum, float* velocity, float* residual, std::size_t count);
 double sum_of_magnitudes(const float* values, std::size_t count);
+double sum_of_roots(const float* values, std::size_t count);  // of numbers that are not negative
 // Of values of any magnitude: products may be beyond the range of f32, at either end.
 double sum_of_squares(const float* values, std::size_t count);
 double dot(const float* a, const float* b, std::size_t count);
