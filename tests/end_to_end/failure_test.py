@@ -180,6 +180,15 @@ class Failure(TrainingTest):
         self.addCleanup(process.kill)
         self.read_until("step ", process)
 
+    def train_for_good(self, workers: int, *words: str) -> tuple[subprocess.Popen, list[int]]:
+        """Slow workers that survive losses and wait for who is silent, until somebody ends them; and their processes."""
+        process = self.start_training(
+            "--workers", str(workers), "--survive", "--dead-after-ms", "600000", "--speeds", ",".join(["0.1"] * workers),
+            "--epochs", "1000000", "--evaluate-every", "4", *words,
+        )  # fmt: skip
+        self.begin_to_train(process)
+        return process, workers_of(process.pid)
+
     def survive(self, losses: tuple[int | tuple[int, ...], ...], *words: str, workers: int = 4) -> dict:
         """Trains while workers are killed, one by one or some at once, by their ranks at the beginning; what is left at the
         end."""
@@ -244,12 +253,7 @@ class Failure(TrainingTest):
 
     def test_who_is_lost_while_the_others_meet_is_left_behind_too(self):
         # Rank 0 waits for rank 1, to say who goes on without rank 2.
-        process = self.start_training(
-            "--workers", "3", "--survive", "--dead-after-ms", "600000", "--speeds", "0.1,0.1,0.1", "--sync", "group",
-            "--evaluate-every", "4", "--epochs", "1000000",
-        )  # fmt: skip
-        self.begin_to_train(process)
-        workers = workers_of(process.pid)
+        process, workers = self.train_for_good(3, "--sync", "group")
         os.kill(workers[1], signal.SIGSTOP)
         os.kill(workers[2], signal.SIGKILL)
         self.assertTrue(wait_until(lambda: any(self.temporary.glob("ranvier-*/speaker-1"))))
@@ -374,12 +378,7 @@ class Failure(TrainingTest):
         self.assert_nothing_left()
 
     def test_one_that_comes_back_when_nobody_is_left_ends(self):
-        process = self.start_training(
-            "--workers", "2", "--survive", "--max-restarts", "9", "--dead-after-ms", "600000", "--speeds", "0.1,0.1",
-            "--epochs", "1000000", "--evaluate-every", "4",
-        )  # fmt: skip
-        self.begin_to_train(process)
-        workers = workers_of(process.pid)
+        process, workers = self.train_for_good(2, "--max-restarts", "9")
         os.kill(workers[1], signal.SIGKILL)
         self.read_until("1 worker goes on", process)
         os.kill(workers[0], signal.SIGSTOP)
