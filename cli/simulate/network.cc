@@ -149,6 +149,7 @@ SimulateOptions NetworkOptions::transfers(std::size_t number) const {
     const double latency = std::ranges::max_element(links, {}, &MeasuredLink::latency_us)->latency_us * 1e-6;
     options.slice_bytes = slice_for(seconds_per_byte, slice);
     options.ahead_bytes = ahead_for(latency, seconds_per_byte, slice);
+    options.lead_bytes = lead_for(latency, seconds_per_byte);
   }
   options.buffered_slices = socket / options.slice_bytes;
   options.window_bytes = window_slices * options.slice_bytes;

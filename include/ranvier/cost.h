@@ -103,6 +103,10 @@ std::size_t slice_for(double seconds_per_byte, std::size_t most);
 // more than a millisecond, in 64 times what they take beyond that as well, which soon is all there is: rounds follow
 // one another.
 std::size_t ahead_for(double latency, double seconds_per_byte, std::size_t most);
+// CompileOptions::lead_bytes over such links: what one carries in ten milliseconds and in a round trip, until what was
+// lost has been missed and sent again. Queues in front of a line hold some tens of milliseconds. 0 where nothing was
+// measured.
+std::size_t lead_for(double latency, double seconds_per_byte);
 
 // The part of a schedule's counts that decides how long it takes on these links: of the busiest rank, of all together
 // where they share cores, or of the longest chain of messages. Shared, a core does the work of two ranks or more, so

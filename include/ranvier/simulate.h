@@ -30,6 +30,7 @@ struct Crash {
 struct SimulateOptions {
   std::size_t slice_bytes = 1 << 17;  // as CompileOptions
   std::size_t ahead_bytes = 0;        // likewise
+  std::size_t lead_bytes = 0;         // likewise
   std::size_t buffered_slices = 2;    // that a link takes before its sender waits
   // Messages of one rank leave one after another, in the order in which they were begun, as from one queue; else they
   // share its link evenly.

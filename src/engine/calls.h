@@ -103,6 +103,7 @@ struct CallSettings {
   std::size_t slice_bytes = 0;                    // a power of two
   std::size_t buffered_bytes = 0;                 // the least that a link takes before its receiver reads
   std::size_t ahead_bytes = 0;                    // see CompileOptions
+  std::size_t lead_bytes = 0;                     // likewise
   PeerMemory* peer_memory = nullptr;
   AnswersInPlace* answers = nullptr;
   RankNames names = {};

@@ -180,7 +180,9 @@ class Communicator::Impl {
 
   void cut_for_lines() {
     const double seconds_per_byte = std::max(links_.byte, links_.between);
-    ahead_bytes_ = ahead_for(links_.latency + links_.message, seconds_per_byte, terms_.slice_bytes);
+    const double latency = links_.latency + links_.message;
+    ahead_bytes_ = ahead_for(latency, seconds_per_byte, terms_.slice_bytes);
+    lead_bytes_ = lead_for(latency, seconds_per_byte);
     terms_.slice_bytes = slice_for(seconds_per_byte, terms_.slice_bytes);
   }
 
@@ -244,6 +246,7 @@ class Communicator::Impl {
                                         .slice_bytes = terms_.slice_bytes,
                                         .buffered_bytes = terms_.buffered_bytes,
                                         .ahead_bytes = ahead_bytes_,
+                                        .lead_bytes = lead_bytes_,
                                         .peer_memory = peer_memory_,
                                         .answers = answers_,
                                         .names = rank_name_});
@@ -316,6 +319,7 @@ class Communicator::Impl {
   const Terms own_terms_;        // that this rank's own transport prefers
   Terms terms_;                  // that all have agreed on
   std::size_t ahead_bytes_ = 0;  // see CompileOptions
+  std::size_t lead_bytes_ = 0;   // likewise
   LinkModel links_;
   std::vector<engine::Trial> trials_;
   PeerMemory* const peer_memory_;  // the transport's, which the engine has; null where ranks share no memory

@@ -76,7 +76,8 @@ ReadyProgram ProgramCache::make(const Shape& shape) const {
                                                     .slice_bytes = ready.slice_bytes,
                                                     .in_place = shape.in_place,
                                                     .unanswered = limits_.unanswered,
-                                                    .ahead_bytes = limits_.ahead_bytes}));
+                                                    .ahead_bytes = limits_.ahead_bytes,
+                                                    .lead_bytes = limits_.lead_bytes}));
   for (const auto& [peer, bytes] : program->bytes_to) {
     ready.bytes_to_send += bytes;
     ready.most_to_one = std::max(ready.most_to_one, bytes);

@@ -46,6 +46,7 @@ class ProgramCache {
     std::size_t buffered_bytes = 0;
     std::uint32_t unanswered = 0;
     std::size_t ahead_bytes = 0;
+    std::size_t lead_bytes = 0;
   };
   ProgramCache(Rank rank, Rank world, const Limits& limits) : rank_(rank), world_(world), limits_(limits) {}
 

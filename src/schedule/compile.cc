@@ -23,6 +23,8 @@ constexpr std::uint32_t copied_ahead = 2;
 // In larger worlds a step is so many slices that they are enough ahead.
 constexpr Rank most_ranks_ahead = 32;
 constexpr std::size_t most_ahead = 1 << 10;  // slices: 16 MiB of the shortest
+// One is on its way to a rank while what it sends in return is on its way back.
+constexpr std::size_t least_lead = 2;  // waves
 
 using schedule_detail::MemoryMap;
 using schedule_detail::Region;
@@ -108,6 +110,32 @@ std::uint32_t slices_ahead(const Schedule& schedule, std::size_t slice, std::siz
   return static_cast<std::uint32_t>(std::min((slices - 1) / least_sent + 1, most_ahead));
 }
 
+// How many waves a rank may be ahead of what it has received; 0: all of them. Where everybody sends to everybody at
+// once, what is sent to one rank meets in front of its line, and what a queue does not hold there is lost (A.
+// Phanishayee et al.: Measurement and analysis of TCP throughput collapse in cluster-based storage systems. FAST 2008).
+// Nobody waits in a circle: a slice waits for such of earlier waves only, and ranks need not agree on how many. Who
+// sends to one at a time, or to many who send nothing back, needs no limit, or has none to go by.
+std::uint32_t waves_of_lead(std::span<const Step> steps, std::size_t slice, std::size_t lead_bytes) {
+  if (lead_bytes == 0) return 0;
+  struct Partners {
+    std::size_t sent = 0, received = 0, chunks_sent = 0;
+  };
+  std::vector<Partners> rounds;
+  for (const Step& step : steps) {
+    if (!is_transfer(step.action)) continue;
+    rounds.resize(std::max<std::size_t>(rounds.size(), step.round + 1));
+    Partners& round = rounds[step.round];
+    ++(step.action == Action::send ? round.sent : round.received);
+    if (step.action == Action::send) round.chunks_sent += step.chunks;
+  }
+  std::size_t wave = 0;  // in slices
+  for (const Partners& round : rounds)
+    if (round.sent > 1 && round.received > 1) wave = std::max(wave, round.chunks_sent);
+  if (wave == 0) return 0;
+  const std::size_t slices = (lead_bytes - 1) / slice + 1;
+  return static_cast<std::uint32_t>(std::min(std::max((slices - 1) / wave + 1, least_lead), most_ahead));
+}
+
 // Whom a rank sends to, or receives from, in rank order, and how many bytes.
 class Links {
  public:
@@ -145,6 +173,7 @@ class Compiler {
       : schedule_(schedule),
         rank_(rank),
         ahead_bytes_(options.ahead_bytes),
+        lead_bytes_(options.lead_bytes),
         steps_(schedule.program(rank)),
         slice_(std::max(options.slice_bytes / options.element_bytes, std::size_t{1}) * options.element_bytes),
         memory_(schedule, rank, layout, steps_, slice_, options.in_place),
@@ -265,11 +294,15 @@ class Compiler {
       std::fill_n(marks.begin() + cell, cells, static_cast<std::uint32_t>(upto));
     };
 
+    const std::uint32_t lead = waves_of_lead(steps_, slice_, lead_bytes_);
+    std::vector<std::uint32_t> received;  // up to the end of each wave
+
     program.sends.reserve(pieces_.size() / 2 + 1);
     program.receives.reserve(pieces_.size() / 2 + 1);
     for (const std::uint32_t i : wavefront()) {
       Piece& piece = pieces_[i];
       Instruction& instruction = piece.instruction;
+      if (lead > 0) received.resize(piece.wave, static_cast<std::uint32_t>(program.receives.size()));
       const bool sending = instruction.action == Action::send;
       if (is_transfer(instruction.action)) {
         (sending ? to : from).append(instruction);
@@ -277,6 +310,8 @@ class Compiler {
       }
       if (sending) {
         instruction.after = latest(written, piece.from_cell, piece.cells);
+        if (lead > 0 && piece.wave >= lead)
+          instruction.after = std::max(instruction.after, received[piece.wave - lead]);
         program.sends.push_back(instruction);
         answers.note_send(piece.wave);
         mark(sent, piece.from_cell, piece.cells, program.sends.size());
@@ -295,6 +330,7 @@ class Compiler {
   const Schedule& schedule_;
   Rank rank_;
   std::size_t ahead_bytes_;
+  std::size_t lead_bytes_;
   std::vector<Step> steps_;
   std::size_t slice_;
   MemoryMap memory_;

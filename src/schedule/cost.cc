@@ -220,6 +220,11 @@ std::size_t ahead_for(double latency, double seconds_per_byte, std::size_t most)
   return static_cast<std::size_t>(std::min(seconds / seconds_per_byte, 0x1p62));
 }
 
+std::size_t lead_for(double latency, double seconds_per_byte) {
+  if (seconds_per_byte <= 0) return 0;
+  return static_cast<std::size_t>(std::min((late_seconds + 2 * latency) / seconds_per_byte, 0x1p62));
+}
+
 RankCost decisive(const LinkModel& model, const ScheduleCost& cost, std::size_t bytes, std::size_t slice_bytes) {
   RankCost work = model.crowded ? cost.shared(bytes, slice_bytes) : cost.busiest(bytes, slice_bytes);
   const auto meeting = [&](std::uint32_t partners) { return partners > 1 ? 1 + model.partner * (partners - 1) : 1; };

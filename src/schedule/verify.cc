@@ -269,7 +269,8 @@ Verdict verify(const Schedule& schedule, const VerifyOptions& options) {
                                   .slice_bytes = options.slice_bytes,
                                   .in_place = options.in_place,
                                   .unanswered = options.unanswered,
-                                  .ahead_bytes = options.ahead_bytes}));
+                                  .ahead_bytes = options.ahead_bytes,
+                                  .lead_bytes = options.lead_bytes}));
     }
     return verify(schedule, layouts, programs, options);
   } catch (const Error& error) {

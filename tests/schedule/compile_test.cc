@@ -254,6 +254,47 @@ TEST(Compile, LetsNoRoundsBeAheadWhereThatWouldKeepRanksWaiting) {
   EXPECT_TRUE(alike(ring(Collective::all_reduce, 48), 48'000));
 }
 
+// By how much what a rank has sent, at most, is beyond what it has received for certain by then.
+std::size_t most_sent_ahead(const Program& program) {
+  std::vector<std::size_t> received(1);
+  for (const Instruction& each : program.receives) {
+    const bool came = each.action == Action::recv || each.action == Action::recv_reduce;
+    received.push_back(received.back() + (came ? each.bytes : 0));
+  }
+  std::size_t sent = 0, most = 0;
+  for (const Instruction& each : program.sends) {
+    sent += each.bytes;
+    most = std::max(most, sent - std::min(sent, received[each.after]));
+  }
+  return most;
+}
+
+// Where all send to all at once, what waits in front of a rank's line is what the others are ahead of it.
+TEST(Compile, SendsNoMoreAheadToManyAtOnceThanIsAllowed) {
+  constexpr std::size_t slice = 16, count = 4000;
+  for (const Rank world : {3, 8, 40})
+    for (const Schedule& schedule : {one_round(world), direct(Collective::all_to_all, world)})
+      for (const std::size_t lead : {slice, 20 * slice, 200 * slice})
+        for (const Rank rank : {Rank{0}, Rank{1}, world - 1}) {
+          const auto wave = static_cast<std::size_t>(world - 1) * slice;
+          const auto most =
+              most_sent_ahead(compiled(schedule, rank, count, {.slice_bytes = slice, .lead_bytes = lead}));
+          EXPECT_LE(most, std::max(lead + wave, 2 * wave)) << schedule.algorithm << world;
+          EXPECT_GE(most, std::max(lead, 2 * wave)) << schedule.algorithm << world;
+        }
+  // Nor where rounds are far ahead of each other because a path seemed long.
+  const auto far =
+      compiled(direct(Collective::all_reduce, 8), 1, 8 * count, {.slice_bytes = slice, .ahead_bytes = 1 << 20});
+  const auto near = compiled(direct(Collective::all_reduce, 8), 1, 8 * count,
+                             {.slice_bytes = slice, .ahead_bytes = 1 << 20, .lead_bytes = 20 * slice});
+  EXPECT_GT(most_sent_ahead(far), std::size_t{10'000});
+  EXPECT_LE(most_sent_ahead(near), 2 * 20 * slice);
+  // Who sends to one at a time waits for what comes by itself.
+  for (const Schedule& schedule : {ring(Collective::all_reduce, 8), one_round(2)})
+    EXPECT_EQ(most_sent_ahead(compiled(schedule, 1, count, {.slice_bytes = slice, .lead_bytes = slice})),
+              most_sent_ahead(compiled(schedule, 1, count, {.slice_bytes = slice})));
+}
+
 TEST(Compile, RefusesAnInPlaceCallWhoseChunksDoNotCoincide) {
   const Schedule schedule = direct(Collective::all_to_all, 2);
   const Layout layout{{{0, 4}, {4, 8}}, {{0, 4}, {4, 12}}};

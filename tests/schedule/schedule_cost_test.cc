@@ -197,5 +197,12 @@ TEST(Slices, AreAheadByWhatALineCarriesWhileARankIsLateAndByMoreOnALongPath) {
   EXPECT_LT(ahead_for(1.1e-3, 8 / 100e6, most), 2 * ahead_for(1e-3, 8 / 100e6, most)) << "cores that were busy";
 }
 
+TEST(Slices, LeadByWhatAQueueHoldsAndALongPathTakes) {
+  EXPECT_EQ(lead_for(0, 8 / 200e6), 250'000U);
+  EXPECT_EQ(lead_for(20e-3, 8 / 200e6), 250'000U + 1'000'000U);
+  EXPECT_LT(lead_for(10e-3, 8 / 100e6), 100e6 / 8 * 0.05) << "cores that were busy: a queue of 50 ms";
+  EXPECT_EQ(lead_for(20e-3, 0), 0U) << "nothing was measured";
+}
+
 }  // namespace
 }  // namespace ranvier

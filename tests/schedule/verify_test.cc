@@ -40,7 +40,8 @@ TEST_P(EveryWorld, IsServedByEverySchedule) {
   });
 }
 
-// Chunks of seven slices and more, in rounds that are ahead by some of them, or by all.
+// Chunks of seven slices and more, in rounds that are ahead by some of them, or by all; who sends to many at once then
+// by few.
 TEST(Verify, ProvesRoundsThatAreAhead) {
   for (Rank world = 2; world <= (support::sanitized ? 9 : 17); ++world)
     for (const std::size_t ahead : {3, 10, 40, 1000})
@@ -51,7 +52,8 @@ TEST(Verify, ProvesRoundsThatAreAhead) {
                                    .slice_bytes = slice_bytes,
                                    .buffered_slices = in_place && schedule.buffered_in_place ? 1u : 0u,
                                    .in_place = in_place,
-                                   .ahead_bytes = ahead * slice_bytes});
+                                   .ahead_bytes = ahead * slice_bytes,
+                                   .lead_bytes = ahead < 40 ? 0 : 5 * slice_bytes});
       });
 }
 

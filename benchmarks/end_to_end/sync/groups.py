@@ -2,9 +2,10 @@
 """Unequal workers on a slow link: group synchronization beside bsp, shares by speed, asynchronous workers and auto.
 `groups.py build/release/bin/ranvier --seeds 0 1 2`
 
-The CNN on Fashion-MNIST; three hosts of the laboratory (as root) with two workers each and a class of speed each, 1 : 0.5 : 0.2,
-one step in twenty four times as long. All are slowed down by sleeping, so that they do not wait for this machine's cores. Each
-host has one link, of --rate; inside a host nothing is shaped. All ways see the same number of samples along the same
+The CNN on Fashion-MNIST; three hosts of the laboratory (as root) with two workers each and a class of speed each: a sample takes
+1, 2 and 5 ms (--sample-ms), one step in twenty four times as long. All are slowed down to that by sleeping, from what a worker
+alone takes on this machine, so that they do not wait for its cores. Each host has one link, of --rate; inside a host nothing is
+shaped. All ways see the same number of samples along the same
 cosine. Servers are spread over the workers: no single link carries all that they get.
 """
 
@@ -33,10 +34,22 @@ WAYS = {
 }
 
 
+BATCH = 32  # of a worker, what `ranvier train` takes
+
+
 def accuracy_at(run: dict, seconds: float) -> float:
     """Of the last look before that time."""
     seen = [entry["accuracy"] for entry in run["history"] if entry["seconds"] <= seconds]
     return seen[-1] if seen else 0.0
+
+
+def speeds(known: Runs, sample_ms: list[float], workers: int) -> str:
+    """As --speeds takes them: what a worker alone takes on this machine, over what it shall take."""
+    own_ms = known.get("--workers", 1, "--epochs", 1, "--steps", 60)["step_ns"] / 1e6 / BATCH
+    if own_ms > min(sample_ms):
+        sys.exit(f"groups.py: a sample takes {own_ms:.2f} ms on this machine, longer than --sample-ms {min(sample_ms):g}")
+    print(f"a worker alone takes {own_ms:.3f} ms a sample", file=sys.stderr)
+    return ",".join(f"{own_ms / ms:.4f}" for ms in sample_ms for _ in range(workers))
 
 
 def main() -> int:
@@ -48,11 +61,14 @@ def main() -> int:
     parser.add_argument("--lr", type=float, default=0.1, metavar="X")
     parser.add_argument("--target", type=float, default=0.82, metavar="ACCURACY")
     parser.add_argument("--rate", default="100Mbit", metavar="RATE", help="of each host's link")
+    parser.add_argument("--sample-ms", type=float, nargs=3, default=[1, 2, 5], metavar="MS", help="of each host's workers")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="add the runs there, and take those that it has")
     arguments = parser.parse_args()
-    known = Runs(arguments.ranvier, arguments.json, [], Hosts(3, 2, arguments.rate))
+    hosts = Hosts(3, 2, arguments.rate)
+    known = Runs(arguments.ranvier, arguments.json, [], hosts)
+    alone = Runs(arguments.ranvier, arguments.json, [])
     common = (
-        "--speeds", "0.3,0.3,0.15,0.15,0.06,0.06", "--jitter", "0.05x4", "--epochs", 1, "--transport", "tcp",
+        "--speeds", speeds(alone, arguments.sample_ms, hosts.workers), "--jitter", "0.05x4", "--epochs", 1, "--transport", "tcp",
         "--evaluate-every", 24, "--steps", arguments.steps, "--lr", arguments.lr,
     )  # fmt: skip
     runs = {

@@ -10,7 +10,8 @@ Program program_of(const Job& job, Rank rank) {
   return compile(job.schedule, rank, even_layout(job.schedule, rank, job.count, job.element_bytes),
                  {.element_bytes = job.element_bytes,
                   .slice_bytes = job.options.slice_bytes,
-                  .ahead_bytes = job.options.ahead_bytes});
+                  .ahead_bytes = job.options.ahead_bytes,
+                  .lead_bytes = job.options.lead_bytes});
 }
 
 std::vector<Hop> way(const Topology& topology, Rank from, Rank to) {

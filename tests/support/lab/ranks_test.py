@@ -5,7 +5,9 @@ Called with the paths of ranvier and of the programs of endless.cc and relay.cc.
 
 import json
 import pathlib
+import re
 import signal
+import socket
 import sys
 import time
 import unittest
@@ -18,6 +20,7 @@ SKIPPED = 77  # as CMake knows it
 RANVIER, ENDLESS, RELAY = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
 
 AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+TCP_RTO_MIN_US = 45  # include/uapi/linux/tcp.h
 
 # Heartbeats stop at once and are missed after 3 s; a closed connection is seen in milliseconds. The rest is for a
 # machine that is busy with other things.
@@ -60,17 +63,21 @@ class Results(unittest.TestCase):
 
     def test_many_that_send_to_each_other_do_not_overrun_a_slow_line(self):
         # In slices of 512 KiB each rank has a whole chunk for each other one on its way at once: 2 to 8 of a hundred packets
-        # were dropped.
-        size, shares = 3 << 20, []
-        for _ in range(5):  # a machine that is busy otherwise drops many at times: one attempt has to do without
+        # were dropped. Whole vectors at once, as far as sockets take them, cost a third of them.
+        for algorithm, size in (("direct", 3 << 20), ("one_round", 512 << 10)):
+            with self.subTest(algorithm):
+                self.assertLess(min(self.shares_dropped(algorithm, size)), 0.005)
+
+    def shares_dropped(self, algorithm: str, size: int) -> list[float]:
+        """Of all packets; a machine that is busy otherwise drops many at times: one attempt of five has to do without."""
+        shares: list[float] = []
+        while len(shares) < 5 and min(shares, default=1) >= 0.005:
             with Lab(hosts=8, rate="100Mbit") as lab:
-                words = [RANVIER, "bench", "--transport", "tcp", "--no-pin", "--algorithm", "direct", "-b", size, "-e", size]
+                words = [RANVIER, "bench", "--transport", "tcp", "--no-pin", "--algorithm", algorithm, "-b", size, "-e", size]
                 for result in lab.run([*words, "--samples", "2", "--iters", "2"], limit=100, environment=CLEAN):
                     self.assertEqual((result.code, result.err), (0, ""), result)
                 shares.append(lab.network.dropped() / (sum(map(lab.network.bytes_sent, range(8))) / 1500))
-            if shares[-1] < 0.005:
-                return
-        self.fail(f"of all packets {shares} were dropped")
+        return shares
 
     def test_are_right_where_packets_are_lost(self):
         found = self.bench("-b", "64K", "-e", "1M", "-f", "16", hosts=3, rate="200Mbit", loss=0.01)
@@ -193,6 +200,23 @@ class Comparison(unittest.TestCase):
 
 
 class Connections(unittest.TestCase):
+    def test_between_hosts_miss_a_lost_packet_soon(self):
+        try:
+            with socket.socket() as any_socket:
+                any_socket.getsockopt(socket.IPPROTO_TCP, TCP_RTO_MIN_US)
+        except OSError:
+            self.skipTest("before Linux 6.15 nobody chooses how long a lost packet is waited for")
+        with Lab(hosts=2, rate="1Gbit") as lab:
+            run = lab.start([ENDLESS], environment=CLEAN)
+            self.assertTrue(run.wait_for_words("running", 30))
+            for result in lab.run(["ss", "--tcp", "--info", "--no-header", "state", "established"], limit=10):
+                timeouts_ms = [float(ms) for ms in re.findall(r" rto:([0-9.]+) ", result.out)]
+                self.assertTrue(timeouts_ms, result)
+                self.assertLess(max(timeouts_ms), 150, result)
+            for host in range(lab.hosts):
+                run.kill(host)
+            run.wait(limit=30)
+
     def test_between_hosts_keep_the_congestion_control_that_these_have(self):
         for name in {"bbr", "cubic"} & set(AVAILABLE.read_text().split()):
             with self.subTest(name), Lab(hosts=2, rate="1Gbit", congestion_control=name) as lab:
