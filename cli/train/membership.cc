@@ -99,8 +99,23 @@ bool Membership::is_alive(int number) const {
   return file && flock(file.get(), LOCK_SH | LOCK_NB) != 0;
 }
 
-bool Membership::has_lost_any() const {
-  return !std::ranges::all_of(record_.members, [this](int each) { return is_alive(each); });
+bool Membership::wait_for_result() const {
+  for (;; std::this_thread::sleep_for(between_looks)) {
+    const bool may_report = is_alive(record_.members.front());  // first: it reports before it ends
+    if (cli::has_result(start_.store) || cli::has_nobody_left(start_.store)) return true;
+    if (!may_report) return false;
+  }
+}
+
+std::optional<Rank> Membership::first_lost() const {
+  const auto dead = std::ranges::find_if(record_.members, [this](int each) { return !is_alive(each); });
+  if (dead == record_.members.end()) return std::nullopt;
+  return static_cast<Rank>(dead - record_.members.begin());
+}
+
+void Membership::require_all() const {
+  if (const auto lost = first_lost())
+    throw Error(ErrorKind::peer_lost, fmt::format("rank {} died on its way to the others", *lost), *lost);
 }
 
 std::vector<int> Membership::waiting() const {

@@ -1,11 +1,14 @@
 """Workers that go on without those that are lost (--survive), and with those that are started in their place (--max-restarts)."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import threading
+import time
 
+import program
 from program import main, wait_until
 from training import TrainingTest, workers_of
 
@@ -208,6 +211,58 @@ class Survivors(TrainingTest):
         self.assertEqual(process.wait(timeout=60), 128 + signal.SIGINT)
         self.assert_nothing_left()
 
+    def test_one_that_is_let_in_and_dies_before_it_has_come_keeps_nobody_waiting(self):
+        # For the 30 s of a meeting: it has no connection yet that would close.
+        process, workers = self.train_for_good(3, "--sync", "local:3", "--max-restarts", "1")
+        os.kill(workers[1], signal.SIGKILL)
+        self.assertTrue(wait_until(lambda: self.number_waits(3), 120))
+        newcomer = workers_of(process.pid)[1]
+        os.kill(newcomer, signal.SIGSTOP)
+        self.assertTrue(wait_until(lambda: self.number_is_let_in(3), 120))
+        began = time.monotonic()
+        os.kill(newcomer, signal.SIGKILL)
+        said = self.read_until("; 2 workers go on", process)
+        while "died on its way to the others" not in said[-1]:  # the first loss may come first
+            said += self.read_until("; 2 workers go on", process)
+        self.assertLess(time.monotonic() - began, 20, said)
+        self.read_until("step ", process)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=60), 128 + signal.SIGINT)
+        self.assert_nothing_left()
+
+    def number_is_let_in(self, number: int) -> bool:
+        records = self.temporary.glob("ranvier-*/meeting-*members")
+        return any(str(number) in record.read_text().splitlines()[0].split() for record in records)
+
+    def test_the_others_report_when_the_first_is_lost_before_it_has(self):
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):  # so that rank 0 waits for room to print the result
+            while True:
+                os.write(writing, b" " * 65536)
+        os.set_blocking(writing, True)
+        file = self.folder / "result.json"
+        words = ("--sync", "local:3", "--steps", "8", "--evaluate-every", "4", "--json", str(file))
+        process = subprocess.Popen(
+            [program.RANVIER, *self.words("--workers", "3", "--survive", *words)],
+            stdout=writing, stderr=subprocess.PIPE, text=True, env=self.environment(),
+        )  # fmt: skip
+        os.close(writing)
+        self.begin_to_train(process)
+        workers = workers_of(process.pid)
+        self.read_until("step      8", process)
+        time.sleep(1)
+        os.kill(workers[0], signal.SIGKILL)
+        with open(reading) as output:
+            said = output.read()
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertIn("rank 0 was lost before it had reported the result; 2 workers go on", err)
+        self.assertIn("workers", said)
+        run = json.loads(file.read_text())
+        self.assertEqual((run["lost_workers"], run["steps"], [each["step"] for each in run["history"]]), (1, 8, [4, 8]))
+        self.assert_nothing_left()
+
     def test_one_that_comes_back_when_nobody_is_left_ends(self):
         process, workers = self.train_for_good(2, "--max-restarts", "9")
         os.kill(workers[1], signal.SIGKILL)
@@ -248,7 +303,7 @@ class Survivors(TrainingTest):
         results.write_text("no folder any more")
         _, rest = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1, rest)
-        self.assertIn("result.json", rest)
+        self.assertEqual(rest.count("result.json"), 1, rest)
         self.assert_nothing_left()
 
     def test_who_is_killed_before_all_have_met_is_not_survived(self):
