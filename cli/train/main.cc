@@ -142,10 +142,10 @@ int train_among(Membership& members, const Options& options, CommunicatorOptions
       if (!have_met || !(is_loss(problem) || (!has_joined && members.has_lost_any()))) throw;
       why = problem.what();
     }
-    if (is_done ? members.wait_for_result() : cli::has_result(first_store)) return 0;  // who reported it left first
-    if (is_done) why = "rank 0 was lost before it had reported the result";
+    if (is_done && members.wait_for_result()) return 0;
+    if (is_done) why = "somebody was lost before the result had been reported";
     const std::size_t had_come = members.come();
-    members.meet_anew(terms.timeout);
+    if (!members.meet_anew(terms.timeout)) return 0;
     if (members.place().rank == 0)
       cli::say(fmt::format("{}: {}\n", speaker,
                            news_of_members(std::move(why), members.come() - had_come, members.place().world)));
