@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import threading
@@ -233,6 +234,26 @@ class Survivors(TrainingTest):
     def number_is_let_in(self, number: int) -> bool:
         records = self.temporary.glob("ranvier-*/meeting-*members")
         return any(str(number) in record.read_text().splitlines()[0].split() for record in records)
+
+    def test_whoever_is_killed_when_the_run_ends(self):
+        # By chance, but by the same one each time: newcomers too, two in quick succession, and those who meet.
+        for seed in range(3):
+            with self.subTest(seed=seed):
+                chance = random.Random(seed)
+                file = self.folder / f"result-{seed}.json"
+                words = ("--sync", "local:3", "--speeds", "0.2,0.2,0.2", "--evaluate-every", "2", "--steps", "16")
+                process = self.start_training("--workers", "3", "--survive", "--max-restarts", "4", "--json", str(file), *words)
+                self.begin_to_train(process)
+                for _ in range(4):
+                    time.sleep(chance.choice((0, 0.1, 1)) * chance.random())
+                    if workers := workers_of(process.pid):
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(chance.choice(sorted(workers.values())), signal.SIGKILL)
+                _, err = process.communicate(timeout=120)
+                self.assertEqual(process.returncode, 0 if file.exists() else 1, err)
+                if not file.exists():
+                    self.assertIn("was ended by signal 9", err)
+                self.assert_nothing_left()
 
     def test_the_others_report_when_the_first_is_lost_before_it_has(self):
         reading, writing = os.pipe()
