@@ -326,8 +326,7 @@ int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mas
       const bool is_first = code == 0;
       if (is_first) code = exit_code(*workers[rank].status);
       if (launch.survive && first.empty() && workers.all_have_come(store)) {
-        const bool is_of_no_use =
-            ending || workers.all_ended() || has_result(store) || has(*file_store(store), nobody_left_key);
+        const bool is_of_no_use = ending || workers.all_ended() || has_result(store) || has_nobody_left(store);
         if (!is_of_no_use && restarts < launch.restarts) start_again(workers, launch, rank, ++restarts, store, mask);
         continue;
       }
@@ -385,6 +384,8 @@ void announce_result(const fs::path& store) { file_store(store)->set(result_key,
 bool has_result(const fs::path& store) { return has(*file_store(store), result_key); }
 
 void announce_nobody_left(const fs::path& store) { file_store(store)->set(nobody_left_key, "ended"); }
+
+bool has_nobody_left(const fs::path& store) { return has(*file_store(store), nobody_left_key); }
 
 Keeper::Keeper(const Launch& launch, const std::function<void()>& first, const sigset_t* mask) {
   check(launch);

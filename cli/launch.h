@@ -104,6 +104,7 @@ void announce_result(const std::filesystem::path& store);
 bool has_result(const std::filesystem::path& store);
 // Says there that nobody is left to be joined by whoever is started again: nobody is, from there on.
 void announce_nobody_left(const std::filesystem::path& store);
+bool has_nobody_left(const std::filesystem::path& store);
 
 // Reads RANVIER_*, torchrun's, Open MPI's or Slurm's variables, in this order of preference. Nothing: this process
 // stands alone. Throws Error{config} for an environment that is half set or contradicts itself.

@@ -49,6 +49,33 @@ class StoreVisit {
   const bool serves_;
 };
 
+// Where others leave what they have not left yet: this looks meanwhile whether they still may.
+class CheckingStore final : public Store {
+ public:
+  CheckingStore(Store& store, const std::function<void()>& check) : store_(store), check_(check) {}
+
+  void set(const std::string& key, std::string_view value) override { store_.set(key, value); }
+  std::string get(const std::string& key, milliseconds timeout) override {
+    const auto deadline = steady_clock::now() + timeout;
+    for (;;) {
+      const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
+      try {
+        return store_.get(key, std::clamp(left, milliseconds(0), between_checks));
+      } catch (const Error& late) {
+        if (late.kind() != ErrorKind::timeout || left <= between_checks) throw;
+      }
+      check_();
+    }
+  }
+  std::int64_t add(const std::string& key, std::int64_t delta) override { return store_.add(key, delta); }
+
+ private:
+  static constexpr milliseconds between_checks{100};
+
+  Store& store_;
+  const std::function<void()>& check_;
+};
+
 // Calls `act` with the store in which the ranks meet.
 void visit_store(const cli::WorldPlace& place, milliseconds limit, const std::function<void(Store&)>& act) {
   if (place.launcher.empty()) return act(*memory_store());
@@ -99,11 +126,14 @@ void check_meeting(const CommunicatorOptions& options, Rank world) {
   listen_on(options.interface_address, {}, {});
 }
 
-std::unique_ptr<Communicator> join(const cli::WorldPlace& place, CommunicatorOptions options) {
+std::unique_ptr<Communicator> join(const cli::WorldPlace& place, CommunicatorOptions options,
+                                   const std::function<void()>& check) {
   options.node = place.node;
   std::unique_ptr<Communicator> communicator;
-  visit_store(place, options.join_timeout,
-              [&](Store& store) { communicator = Communicator::connect(store, place.rank, place.world, options); });
+  visit_store(place, options.join_timeout, [&](Store& store) {
+    CheckingStore checking(store, check);
+    communicator = Communicator::connect(check ? checking : store, place.rank, place.world, options);
+  });
   return communicator;
 }
 

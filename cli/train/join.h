@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 
 #include "launch.h"
@@ -13,7 +14,9 @@ namespace ranvier::train {
 // Throws what each of `world` workers that this host is to start would, one after the other, once they cannot meet.
 void check_meeting(const CommunicatorOptions&, Rank world);
 
-std::unique_ptr<Communicator> join(const cli::WorldPlace&, CommunicatorOptions);
+// `check` is called now and then while others are waited for; what it throws, an Error, ends that.
+std::unique_ptr<Communicator> join(const cli::WorldPlace&, CommunicatorOptions,
+                                   const std::function<void()>& check = {});
 // Instead of joining: the others, who would wait for this worker, end and know why. Waits for those that are late, as
 // they would for it.
 void decline(const cli::WorldPlace&, const std::exception& why, std::chrono::milliseconds limit);

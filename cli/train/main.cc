@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -103,34 +104,48 @@ std::string news_of_members(std::string why, std::size_t come, Rank world) {
   return fmt::format("{}; {} on", why, workers(world, "worker goes", "workers go"));
 }
 
+// Of members, one of which does it. What one cannot write the others could not either.
+int report_to_all(const Report& report, const std::string& speaker, const std::filesystem::path& first_store) {
+  try {
+    conclude(report, speaker);
+  } catch (const std::exception&) {
+    cli::announce_nobody_left(first_store);
+    throw;
+  }
+  std::fflush(stdout) == 0 ? cli::announce_result(first_store) : cli::announce_nobody_left(first_store);
+  return 0;
+}
+
 // Until there is a result, which the first of them reports: by those that are left, and with those that come.
 int train_among(Membership& members, const Options& options, CommunicatorOptions terms, const std::string& speaker,
                 const std::function<trainer::TrainResult(Communicator&)>& train) {
   const auto first_store = members.place().store;
   if (!members.wait_to_be_let_in()) return 0;
   for (bool have_met = members.is_newcomer();;) {
-    if (have_met) terms.join_timeout = std::min(terms.join_timeout, longest_meeting);
     const bool is_first = members.place().rank == 0;
     std::string why;
-    bool has_joined = false;
+    bool has_joined = false, is_done = false;
+    std::function<void()> check;  // at first, where not all have shown yet that they live, who started them looks
+    if (have_met) {
+      terms.join_timeout = std::min(terms.join_timeout, longest_meeting);
+      check = [&members] { members.require_all(); };
+    }
     try {
-      const auto communicator = join(members.place(), terms);
+      const auto communicator = join(members.place(), terms, check);
       have_met = has_joined = true;
       const auto result = train(*communicator);
-      if (!result.is_paused) {
-        if (!is_first) return 0;
-        conclude({options, *communicator, result, members.lost(), members.come()}, speaker);
-        if (std::fflush(stdout) == 0) cli::announce_result(first_store);
-        return 0;
-      }
+      is_done = !result.is_paused;
+      if (is_done && is_first)
+        return report_to_all({options, *communicator, result, members.lost(), members.come()}, speaker, first_store);
     } catch (const Error& problem) {
       // Who is lost on the way to a meeting may not have been heard of there.
       if (!have_met || !(is_loss(problem) || (!has_joined && members.has_lost_any()))) throw;
       why = problem.what();
     }
-    if (cli::has_result(first_store)) return 0;  // who reported it left first
+    if (is_done && members.wait_for_result()) return 0;
+    if (is_done) why = "somebody was lost before the result had been reported";
     const std::size_t had_come = members.come();
-    members.meet_anew(terms.timeout);
+    if (!members.meet_anew(terms.timeout)) return 0;
     if (members.place().rank == 0)
       cli::say(fmt::format("{}: {}\n", speaker,
                            news_of_members(std::move(why), members.come() - had_come, members.place().world)));

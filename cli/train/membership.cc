@@ -99,8 +99,30 @@ bool Membership::is_alive(int number) const {
   return file && flock(file.get(), LOCK_SH | LOCK_NB) != 0;
 }
 
-bool Membership::has_lost_any() const {
-  return !std::ranges::all_of(record_.members, [this](int each) { return is_alive(each); });
+bool Membership::has_come(int number, int meeting, milliseconds limit) const {
+  return look_up(*store_, key_of(meeting, arrival_of(number)), limit).has_value();
+}
+
+bool Membership::has_ended() const { return cli::has_result(start_.store) || cli::has_nobody_left(start_.store); }
+
+bool Membership::wait_for_result() const {
+  const auto meets = [this](int each) { return has_come(each, meetings_ + 1, milliseconds(0)); };
+  for (;; std::this_thread::sleep_for(between_looks)) {
+    const bool may_report = is_alive(record_.members.front());  // first: it reports before it ends
+    if (has_ended()) return true;
+    if (!may_report || std::ranges::any_of(record_.members, meets)) return false;
+  }
+}
+
+std::optional<Rank> Membership::first_lost() const {
+  const auto dead = std::ranges::find_if(record_.members, [this](int each) { return !is_alive(each); });
+  if (dead == record_.members.end()) return std::nullopt;
+  return static_cast<Rank>(dead - record_.members.begin());
+}
+
+void Membership::require_all() const {
+  if (const auto lost = first_lost())
+    throw Error(ErrorKind::peer_lost, fmt::format("rank {} died on its way to the others", *lost), *lost);
 }
 
 std::vector<int> Membership::waiting() const {
@@ -140,7 +162,7 @@ bool Membership::wait_to_be_let_in() {
   }
 }
 
-void Membership::meet_anew(milliseconds limit) {
+bool Membership::meet_anew(milliseconds limit) {
   ++meetings_;
   const std::string record_key = key_of(meetings_, "members");
   store_->set(key_of(meetings_, arrival_of(number_)), "");
@@ -148,19 +170,23 @@ void Membership::meet_anew(milliseconds limit) {
   const auto deadline = steady_clock::now() + limit + to_be_told;
   std::optional<std::string> record;
   while (!(record = look_up(*store_, record_key, between_looks))) {
+    if (has_ended()) return false;
     if (steady_clock::now() >= deadline)
       throw Error(ErrorKind::timeout, fmt::format("the others have not said within {} s who goes on; give them more "
                                                   "time for an operation (--timeout)",
                                                   std::chrono::ceil<std::chrono::seconds>(limit).count()));
     if (flock(word.get(), LOCK_EX | LOCK_NB) != 0) continue;  // another one has the word
-    if (!look_up(*store_, record_key, milliseconds(0)))
-      store_->set(record_key, text_of(gather(steady_clock::now() + limit)));
+    if (look_up(*store_, record_key, milliseconds(0))) continue;
+    const Record next = gather(steady_clock::now() + limit);
+    if (has_ended()) return false;  // who was waited for had more to say than that it comes
+    store_->set(record_key, text_of(next));
   }
   if (!take_part_by(record_from(*record)))
     throw Error(ErrorKind::peer_lost,
                 fmt::format("the others have gone on without rank {}, which came too late; give them more time for an "
                             "operation (--timeout)",
                             place_.rank));
+  return true;
 }
 
 Fd Membership::speakers_lock() const {
@@ -171,13 +197,11 @@ Fd Membership::speakers_lock() const {
 }
 
 Membership::Record Membership::gather(steady_clock::time_point deadline) {
-  const auto has_come = [this](int number, milliseconds limit) {
-    return look_up(*store_, key_of(meetings_, arrival_of(number)), limit).has_value();
-  };
   Record next{.members = {}, .newcomers = record_.newcomers};
   for (const int number : record_.members) {
-    bool is_here = has_come(number, milliseconds(0));
-    while (!is_here && is_alive(number) && steady_clock::now() < deadline) is_here = has_come(number, between_looks);
+    bool is_here = has_come(number, meetings_, milliseconds(0));
+    while (!is_here && is_alive(number) && steady_clock::now() < deadline)
+      is_here = has_come(number, meetings_, between_looks);
     if (is_here) next.members.push_back(number);
   }
   // Who came early may have been lost while others were waited for.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,16 +34,20 @@ class Membership {
   bool wait_to_be_let_in();
   // Among the members, who meet there.
   const cli::WorldPlace& place() const { return place_; }
+  // Of members that have nothing more to do: until the first of them has reported the result, or could not. False: it
+  // is lost, or others meet anew, who had not come to the end when somebody was lost.
+  bool wait_for_result() const;
   // Whether newcomers wait to be let in.
   bool is_awaited() const { return !waiting().empty(); }
-  // Whether a member's process has ended.
-  bool has_lost_any() const;
+  // Whether a member's process has ended; and, of members that meet, an Error{peer_lost} if one has.
+  bool has_lost_any() const { return first_lost().has_value(); }
+  void require_all() const;
 
   // All members that are left call. One of them, and where it is lost the next one, waits for the others until each has
   // come or is dead, `limit` at most, for it may compute and not know yet; lets in who waits; and then says who they
-  // are. Throws Error{peer_lost} where the others go on without this one, and Error{timeout} where nobody says who they
-  // are.
-  void meet_anew(std::chrono::milliseconds limit);
+  // are. False: the run has ended meanwhile. Throws Error{peer_lost} where the others go on without this one, and
+  // Error{timeout} where nobody says who they are.
+  bool meet_anew(std::chrono::milliseconds limit);
 
   // Since the beginning: who has come in the place of others, and who has been lost.
   std::size_t come() const { return record_.newcomers.size(); }
@@ -57,6 +62,10 @@ class Membership {
   static std::string text_of(const Record&);
   static Record record_from(const std::string& text);
   bool is_alive(int number) const;
+  bool has_come(int number, int meeting, std::chrono::milliseconds limit) const;
+  // There is a result, or nobody who could report one.
+  bool has_ended() const;
+  std::optional<Rank> first_lost() const;
   std::vector<int> waiting() const;
   // Held by the one that speaks, until it is lost or all have heard.
   Fd speakers_lock() const;

@@ -85,9 +85,14 @@ def fitting_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> li
     return parameters
 
 
+def is_divided(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether each rank remembers what belongs to a part of the parameters, and no rank all of it."""
+    return any(each.__name__ == "ZeroRedundancyOptimizer" for each in type(optimizer).__mro__)
+
+
 def require_own_steps(optimizer: torch.optim.Optimizer, sync: str) -> None:
     """Raises ValueError for one whose ranks tell each other parameters in each step, where policies let them differ."""
-    if any(each.__name__ == "ZeroRedundancyOptimizer" for each in type(optimizer).__mro__):
+    if is_divided(optimizer):
         raise ValueError(
             f"in each step of a ZeroRedundancyOptimizer every rank takes over what others have made of their parts, so that by "
             f"'{sync}' it would undo steps of its own: take 'bsp', or the optimizer that it divides"
@@ -130,6 +135,10 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
         names = {id(p): name.replace("_orig_mod.", "") for name, p in self._model.named_parameters()}
         return [(names.get(id(p), ""), (_kind_of(p), *p.shape)) for p in self._parameters]
 
+    def _remembers(self) -> bool:
+        """Whether the optimizer does anything, for Everybody."""
+        return any(self._optimizer.state.get(p) for p in self._parameters)
+
     def _share(self, everybody: Everybody) -> None:
         """What is of another shape on other ranks, such as caches and parts of a divided layer, stays each rank's own."""
         self._first_buffers = {name: b for name, b in self._first_buffers.items() if name in everybody.alike}
@@ -151,22 +160,8 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
         """All that rank 0's model has becomes everybody's, frozen parameters and buffers of any type too; but what is sparse,
         quantized, or has no values yet."""
         tensors = {id(t): t for t in (*self._parameters, *self._frozen.values(), *self._first_buffers.values())}
-        first = dist.get_global_rank(self._group, 0)
-        serves_cpu = "cpu" in {each.type for each in self._group._device_types}
         for tensor in tensors.values():
-            if not _can_be_told(tensor):
-                continue
-            whole = tensor.detach().resolve_conj().resolve_neg()
-            real = torch.view_as_real(whole) if whole.is_complex() else whole
-            # As bytes: groups have no way for some types, nor for memory that overlaps itself.
-            where = travels_by(self._group, tensor.device) if serves_cpu else self._parameters[0].device
-            values = real.reshape(-1).clone(memory_format=torch.contiguous_format)
-            told = values.view(torch.uint8).to(where)
-            dist.broadcast(told, first, group=self._group)
-            theirs = told.to(values.device).view(values.dtype).view(real.shape)
-            if not torch.equal(theirs, real):
-                whole = tensor.detach()
-                whole.copy_(torch.view_as_complex(theirs) if whole.is_complex() else theirs)
+            tell_by_first(tensor, self._group, self._parameters[0].device)
 
     def _require_no_others(self) -> None:
         """Raises ValueError where the optimizer trains what it did not when it was attached."""
@@ -192,14 +187,33 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
         return self._group
 
 
-def _can_be_told(tensor: Tensor) -> bool:
+def tell_by_first(tensor: Tensor, group: dist.ProcessGroup, device: torch.device) -> None:
+    """What the first rank holds in it becomes everybody's, in place; but where it is sparse, quantized, or has no values.
+    `device`: by which a group goes that does not serve the CPU."""
+    if not can_be_told(tensor):
+        return
+    whole = tensor.detach().resolve_conj().resolve_neg()
+    real = torch.view_as_real(whole) if whole.is_complex() else whole
+    # As bytes: groups have no way for some types, nor for memory that overlaps itself.
+    serves_cpu = "cpu" in {each.type for each in group._device_types}
+    where = travels_by(group, tensor.device) if serves_cpu else device
+    values = real.reshape(-1).clone(memory_format=torch.contiguous_format)
+    told = values.view(torch.uint8).to(where)
+    dist.broadcast(told, dist.get_global_rank(group, 0), group=group)
+    theirs = told.to(values.device).view(values.dtype).view(real.shape)
+    if not torch.equal(theirs, real):
+        whole = tensor.detach()
+        whole.copy_(torch.view_as_complex(theirs) if whole.is_complex() else theirs)
+
+
+def can_be_told(tensor: Tensor) -> bool:
     has_values = tensor.device.type != "meta" and tensor.numel() > 0
     return has_values and tensor.layout == torch.strided and not tensor.is_quantized
 
 
 def _kind_of(tensor: Tensor) -> str:
     """What has to be the same where ranks tell each other this tensor."""
-    if _can_be_told(tensor) or tensor.numel() == 0:
+    if can_be_told(tensor) or tensor.numel() == 0:
         return str(tensor.dtype)
     return f"{tensor.dtype} that no rank is told"
 
@@ -227,7 +241,8 @@ def with_closure(closure: Callable[[], Any], args: tuple[Any, ...], kwargs: dict
 class Everybody:
     """What the ranks of `group`, all of which call, have given to attach(). Raises ValueError where they do not match;
     `layouts` of what is not trained need not, and `schedule` is what follows from the steps. `trained` are the parameters
-    that travel, in that order, and `sparse` one whose gradient will be."""
+    that travel, in that order, `remembers` whether the optimizer does anything of them, and `sparse` one whose gradient will
+    be."""
 
     def __init__(
         self,
@@ -238,6 +253,7 @@ class Everybody:
         samples: float,
         trained: list[tuple[str, tuple[object, ...]]],
         layouts: dict[str, tuple[object, ...]],
+        remembers: bool,
         schedule: object = None,
         steps_per_epoch: int = 0,
         steps: int = 0,
@@ -245,7 +261,7 @@ class Everybody:
     ) -> None:
         node = _library.load().host_number(os.environ.get("RANVIER_NODE", ""))
         named = (sync, place, compress, node, samples, new_name(), schedule, steps_per_epoch, steps)
-        mine = (*named, layouts, trained, sparse)
+        mine = (*named, layouts, trained, sparse, remembers)
         rank = dist.get_rank(group)
         told_by = given_by_all(group, "attach()", mine)
         for other, theirs in enumerate(told_by):
@@ -269,6 +285,8 @@ class Everybody:
         self.alike = {name for name, each in layouts.items() if all(theirs[9].get(name) == each for theirs in told_by)}
         self.nodes = [theirs[3] for theirs in told_by]
         self.samples = [theirs[4] for theirs in told_by]
+        self.group = group
+        self.remember = [theirs[12] for theirs in told_by]
         self.sparse = next((theirs[11] for theirs in told_by if theirs[11]), "")  # on any rank
         self.name: str = told_by[0][5]  # that no group has
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -102,50 +101,3 @@ class Auto:
         everybodys = [torch.empty_like(mine) for _ in range(self._world)]
         dist.all_gather(everybodys, mine, group=self._group)
         return [each.tolist() for each in everybodys]
-
-
-class _Kept(NamedTuple):
-    """A tensor of an optimizer's state, of which each rank makes room."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-    is_beside: bool  # its parameter, on one device
-
-    @classmethod
-    def of(cls, tensor: Tensor, parameter: Tensor) -> _Kept:
-        return cls(tensor.shape, tensor.dtype, tensor.device == parameter.device)
-
-    def room(self, parameter: Tensor) -> Tensor:
-        return torch.zeros(self.shape, dtype=self.dtype, device=parameter.device if self.is_beside else "cpu")
-
-
-def share_state(optimizer: torch.optim.Optimizer, group: dist.ProcessGroup) -> None:
-    """What the optimizer of rank 0 remembers becomes everybody's, who keep no other: equal gradients keep replicas equal only
-    then."""
-    source = dist.get_global_rank(group, 0)
-    parameters = [p for each in optimizer.param_groups for p in each["params"]]
-    states: list[Any] = [
-        {
-            name: _Kept.of(kept, parameter) if isinstance(kept, Tensor) else kept
-            for name, kept in optimizer.state.get(parameter, {}).items()
-        }
-        for parameter in parameters
-    ]
-    told = [states]
-    dist.broadcast_object_list(told, source, group=group)
-    for parameter, mine, theirs in zip(parameters, states, told[0], strict=True):
-        if not theirs:
-            optimizer.state.pop(parameter, None)
-            continue
-        state = optimizer.state[parameter]
-        for name in mine.keys() - theirs.keys():
-            del state[name]
-        for name, kept in theirs.items():
-            if not isinstance(kept, _Kept):
-                state[name] = kept
-                continue
-            if mine.get(name) != kept:
-                state[name] = kept.room(parameter)
-            travelling = state[name].to(parameter.device)
-            dist.broadcast(travelling, source, group=group)
-            state[name].copy_(travelling)

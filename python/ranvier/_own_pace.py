@@ -29,6 +29,7 @@ from ranvier._attachment import (
     with_closure,
 )
 from ranvier._computing import Computing, Watch
+from ranvier._optimizer_state import begin_with_state
 
 
 class Told(NamedTuple):
@@ -67,12 +68,13 @@ class OwnPace(Attached):
             if place:
                 raise ValueError(f"'{sync}' has no nodes: leave out place='{place}'")
         self._are_floats = all(p.dtype == torch.float32 for p in self._parameters)
-        everybody = Everybody(self._group, sync, place, compress, samples, self._trained(), self._layouts())
+        everybody = Everybody(self._group, sync, place, compress, samples, self._trained(), self._layouts(), self._remembers())
         self._share(everybody)
         for rank, theirs in enumerate(everybody.samples):
             self._checked(theirs, f"rank {rank} has")
         self._samples = float(samples)
         self._begin_alike()
+        begin_with_state(optimizer, everybody, shares_gradients=False)
         self._connection: dist.ProcessGroup | None = connection_beside(self._group, everybody.name)
         self._last_told = Told(0, 0, list(range(self._world)), [1 / self._world] * self._world)
         self._pace: Any = None  # from the first step on, which begins from what the model holds then

@@ -37,12 +37,13 @@ from ranvier._attachment import (
     spread,
     with_closure,
 )
-from ranvier._auto import SPECS, Auto, share_state
+from ranvier._auto import SPECS, Auto
 from ranvier._bounded import bounds_of, exchange_of_gradients, may_be_lost
 from ranvier._computing import Watch
 from ranvier._exchanges import make_exchange
 from ranvier._fragments import Fragments
 from ranvier._memory import require_record
+from ranvier._optimizer_state import begin_with_state, share_state
 from ranvier._own_pace import OwnPace
 from ranvier._rates import Rates
 from ranvier._scaling import Scaling
@@ -90,8 +91,9 @@ def attach(
     place of the optimizer's.
 
     Gradients are averaged before the optimizer sees them, parameters after its step, floating-point buffers with
-    the parameters. The optimizer's state stays each worker's own: where gradients are averaged it is equal, and between
-    averages of parameters it follows the worker's own gradients. Ranks that average gradients step by the learning rates of the
+    the parameters. What rank 0's optimizer remembers (momentum, Adam's moments) becomes everybody's at first where ranks share
+    gradients, which keeps it equal; else only of ranks whose own remembers nothing, since between averages of parameters it
+    follows the worker's own gradients. Ranks that average gradients step by the learning rates of the
     first of them, and say so in a warning where their own are others, as by a scheduler that goes by each rank's own loss.
 
     `optimizer.step(closure)` evaluates the closure once, before gradients are averaged. With torch.amp.GradScaler ranks average
@@ -116,8 +118,8 @@ def attach(
 
     Raises ValueError for a wrong spec, for a codec that the policy or the optimizer has no use for, for samples that are
     no finite number above 0, for ranks that gave different things, for complex parameters where a policy or codec is of real
-    ones, for an optimizer of another model or one that is attached already, for a model in
-    DistributedDataParallel (which averages gradients itself), and for an optimizer that evaluates the model several times
+    ones, for an optimizer of another model or one that is attached already, for one that remembers
+    what rank 0 would have to send to others and cannot, for a model in DistributedDataParallel (which averages gradients itself), and for an optimizer that evaluates the model several times
     in a step (LBFGS); in a step, for parameters that were added or unfrozen since; TypeError for a spec or a place that is
     no str.
     """
@@ -174,14 +176,15 @@ class Synchronization(Attached):
                 )
         schedule = [steps_per_epoch] if is_auto else list(self._policy.save())
         everybody = Everybody(
-            self._group, sync, place, compress, samples, self._trained(), self._layouts(), schedule, steps_per_epoch, steps,
-            self._sparse(),
+            self._group, sync, place, compress, samples, self._trained(), self._layouts(), self._remembers(), schedule,
+            steps_per_epoch, steps, self._sparse(),
         )  # fmt: skip
         self._share(everybody)
         self._samples = self._checked(everybody.samples)  # weights of the next average, by rank
         self._own = self._samples[self._rank]  # of this rank in a step
         levels = self._policy.levels(place, everybody.nodes)
-        if everybody.sparse and len(set(levels[self._policy.gradient_level()])) < self._world:
+        shares_gradients = len(set(levels[self._policy.gradient_level()])) < self._world
+        if everybody.sparse and shares_gradients:
             raise ValueError(
                 f"the gradient of '{everybody.sparse}' is sparse, which attach() does not average: make the layer with "
                 "sparse=False"
@@ -199,6 +202,7 @@ class Synchronization(Attached):
         by_changes = self._policy.averages_parameters() and fragments == 0 and not self._policy.pushes()
         self._coded_changes = self._coded(self._teams.leaders[self._last]) if by_changes else None
         self._begin_alike()
+        begin_with_state(optimizer, everybody, shares_gradients)
         # By a codec, halves travel over connections of ranvier's own.
         self._connection, self._pushes = None, None
         if compress != "none" and self._policy.pushes() and self._world > 1:

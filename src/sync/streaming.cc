@@ -106,7 +106,8 @@ std::unique_ptr<SyncPolicy> streaming(std::string_view spec, const StageSpec& st
   rule.merge = parameters.number("merge", 0, 0, 1);
   parameters.end();
   if (rule.period % rule.fragments != 0)
-    throw Error(ErrorKind::usage, fmt::format("'{}' sends a fragment every {} / {} steps, which is no whole number",
+    throw Error(ErrorKind::usage, fmt::format("'{}' sends a fragment every {} / {} steps, which is no whole number; "
+                                              "name as many fragments as divide the period",
                                               spec, rule.period, rule.fragments));
   if (rule.delay >= rule.period / rule.fragments)
     throw Error(ErrorKind::usage, fmt::format("'{}' sends a fragment every {} steps; a delay has to be less, so that "

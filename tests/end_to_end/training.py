@@ -8,6 +8,7 @@ import random
 import struct
 import subprocess
 import tempfile
+import threading
 import zlib
 
 from program import ProgramTest, children_of, clean_environment, run, start
@@ -97,6 +98,22 @@ class TrainingTest(ProgramTest):
 
     def start_training(self, *words: str, variables: dict[str, str] | None = None) -> subprocess.Popen:
         return start(*self.words(*words), env=self.environment(**(variables or {})))
+
+    def read_until(self, word: str, process: subprocess.Popen) -> list[str]:
+        """The lines of stderr up to one with this word; a process that does not say it is ended."""
+        lines: list[str] = []
+        limit = threading.Timer(60, process.kill)
+        limit.start()
+        try:
+            self.assertTrue(any(lines.append(line) or word in line for line in process.stderr), lines)
+        finally:
+            limit.cancel()
+        return lines
+
+    def begin_to_train(self, process: subprocess.Popen) -> None:
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.read_until("step ", process)
 
     def results(self, *words: str, **options) -> dict:
         """Trains to the end; returns what --json wrote."""

@@ -2,6 +2,7 @@
 schedulers that begin at 0, clipping, and checkpoints that go through a file."""
 
 import io
+import os
 
 import pytest
 import ranvier
@@ -378,7 +379,7 @@ class Two(nn.Module):
 
 
 def with_states_that_differ(rank, world):
-    from ranvier._auto import share_state
+    from ranvier._optimizer_state import share_state
 
     net = Two()
     optimizer = optim.AdamW(net.parameters(), lr=0.01)
@@ -398,3 +399,89 @@ def test_where_states_are_shared_nobody_keeps_more_than_rank_0_has():
         for mine, theirs in zip(first, states, strict=True):
             assert mine.keys() == theirs.keys()
             assert all(torch.equal(torch.as_tensor(mine[name]), torch.as_tensor(theirs[name])) for name in mine)
+
+
+REMEMBERING = {
+    "momentum": lambda net: optim.SGD(net.parameters(), lr=0.02, momentum=0.9),
+    "adamw": lambda net: optim.AdamW(net.parameters(), lr=0.01, amsgrad=True),
+}
+
+
+def joined_by_one_that_is_new(rank, world, name, sync):
+    """The last rank has trained nothing so far; the others have, each by itself."""
+    net = nn.Linear(6, 2)
+    optimizer = REMEMBERING[name](net)
+    generator = torch.Generator().manual_seed(rank)
+
+    def train():
+        optimizer.zero_grad()
+        net(torch.randn(8, 6, generator=generator)).square().mean().backward()
+        optimizer.step()
+
+    for _ in range(0 if rank == world - 1 else 3 + rank):
+        train()
+    before = states_of(net, optimizer)
+    attached = ranvier.attach(net, optimizer, sync=sync, steps=8)
+    at_first = states_of(net, optimizer)
+    for _ in range(4):
+        train()
+    held = [p.detach().clone() for p in net.parameters()]
+    attached.finish()
+    return before, at_first, held
+
+
+def states_of(net, optimizer):
+    return [
+        {key: torch.as_tensor(value).clone() for key, value in optimizer.state.get(p, {}).items()} for p in net.parameters()
+    ]
+
+
+def are_equal(some, others):
+    return all(
+        mine.keys() == theirs.keys() and all(torch.equal(mine[key], theirs[key]) for key in mine)
+        for mine, theirs in zip(some, others, strict=True)
+    )
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+@pytest.mark.parametrize("name", REMEMBERING)
+@pytest.mark.parametrize("sync", ["bsp", "post-local:4,after=1", "auto"])
+def test_where_ranks_share_gradients_all_begin_with_what_rank_0s_optimizer_remembers(name, sync, backend):
+    first, *others = on_ranks(3, joined_by_one_that_is_new, name, sync, backend=backend)
+    assert first[0][0] and are_equal(first[0], first[1])
+    for _, at_first, held in others:
+        assert are_equal(at_first, first[1])
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(held, first[2], strict=True))
+
+
+@pytest.mark.parametrize("sync", ["local:4", "async", "group"])
+def test_else_only_a_rank_whose_optimizer_remembers_nothing_begins_with_rank_0s(sync):
+    first, stayed, new = on_ranks(3, joined_by_one_that_is_new, "adamw", sync, backend="gloo")
+    assert are_equal(stayed[0], stayed[1]) and not are_equal(stayed[1], first[1])
+    assert not new[0][0] and are_equal(new[1], first[1])
+
+
+def on_nodes_of_one(rank, world):
+    os.environ["RANVIER_NODE"] = str(rank)
+    return joined_by_one_that_is_new(rank, world, "momentum", "node:2")
+
+
+def test_nodes_of_one_rank_share_no_gradients_and_keep_what_theirs_remembers():
+    _, stayed, _ = on_ranks(3, on_nodes_of_one, backend="gloo")
+    assert are_equal(stayed[0], stayed[1])
+
+
+def who_remembers_what_cannot_be_sent(rank, world):
+    net = nn.Linear(2, 1)
+    optimizer = optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    if rank == 0:
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        optimizer.state[net.weight]["note"] = lambda: None
+    with pytest.raises(ValueError, match="what cannot be sent to the other ranks .* attach it before its first step"):
+        ranvier.attach(net, optimizer)
+    return True
+
+
+def test_an_optimizer_that_remembers_what_cannot_be_sent_is_refused_on_all_ranks():
+    assert on_ranks(2, who_remembers_what_cannot_be_sent, backend="gloo") == [True, True]
