@@ -172,13 +172,14 @@ void UdpConnection::finish(Time now, const PacketHeader& header, const Acknowled
   sent.bytes = static_cast<std::uint32_t>(packet.bytes() + options_.seal_bytes);
   sent.sizes = sizes;
   recovery_.sent(sent, now);
+  if (local()) return;
   const std::chrono::duration<double> takes(static_cast<double>(sent.bytes) / rate_.pacing_rate());
   departure_ = std::max(departure_, idle ? now : now - most_lag) + std::chrono::duration_cast<Duration>(takes);
 }
 
 bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
   if (gone_) return false;
-  Acknowledgement acknowledgement;
+  Acknowledgement& acknowledgement = acknowledgement_;
   const bool due = acknowledgement_due(now);
   const auto alone = [&] {
     PacketHeader header = this->header(PacketKind::data);
@@ -196,8 +197,8 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
     return due && alone();
   }
 
-  const bool has_bytes = has_bytes_to_send();
-  if (const std::size_t size = size_.to_try(); size > 0 && has_bytes && recovery_.round_trip().sampled() && open) {
+  if (const std::size_t size = size_.to_try();
+      size > 0 && open && recovery_.round_trip().sampled() && has_bytes_to_send()) {
     size_.trying();
     const PacketHeader header = this->header(PacketKind::probe);
     const std::size_t pad = size - sizeof header - options_.seal_bytes;
@@ -239,7 +240,7 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
 // What is sent once stays lost: the recovery's records of it name no bytes.
 void UdpConnection::send_partial(Time now, bool acknowledge, OutgoingPacket& packet) {
   PacketHeader header = this->header(PacketKind::partial);
-  Acknowledgement acknowledgement;
+  Acknowledgement& acknowledgement = acknowledgement_;
   if (acknowledge) add_acknowledgement(now, header, acknowledgement, ranges_beside_bytes);
   const std::size_t head = sizeof header + (header.ranges > 0 ? acknowledgement.bytes() : 0);
   const UdpPartialSends::Piece piece = partial_sends_.next(size_.bytes() - head - options_.seal_bytes);
@@ -325,14 +326,24 @@ void UdpConnection::lost(const SentPacket& packet) {
 }
 
 void UdpConnection::learn(const LossRecovery::News& news, double line, std::uint32_t senders) {
+  // Of a lane most are next to one another.
+  Lane lane = 0;
+  NumberRange bytes;
   for (const SentPacket& packet : news.acknowledged) {
-    if (packet.lane == partial_lane)
+    if (packet.lane == partial_lane) {
       partial_sends_.acknowledged(packet.offset, packet.payload);
-    else if (packet.payload > 0)
-      send_lanes_[packet.lane].acknowledged({packet.offset, packet.offset + packet.payload});
-    else if (packet.sizes)
+    } else if (packet.payload > 0) {
+      if (packet.lane != lane || packet.offset != bytes.end) {
+        send_lanes_[lane].acknowledged(bytes);
+        lane = packet.lane;
+        bytes.begin = packet.offset;
+      }
+      bytes.end = packet.offset + packet.payload;
+    } else if (packet.sizes) {
       size_.acknowledged(packet.bytes);
+    }
   }
+  send_lanes_[lane].acknowledged(bytes);
   for (const SentPacket& packet : news.lost) {
     if (packet.payload > 0)
       lost(packet);

@@ -153,6 +153,7 @@ class UdpConnection {
   // Since the last acknowledgement and each of those before it, the lowest number that arrived.
   std::array<std::uint64_t, 8> news_since_;
   std::size_t acknowledgements_ = 0;
+  Acknowledgement acknowledgement_;  // memory to make one in, which is too much of it to be cleared for each packet
 
   Time heard_at_{};
   Time last_probe_at_{};
