@@ -17,6 +17,9 @@ constexpr std::size_t most_beside_a_piece =
     sizeof(PacketHeader) + Acknowledgement::fixed_bytes + ranges_beside_bytes * sizeof(NumberRange);
 constexpr auto most_lag = 2ms;  // a timer that comes late may make up for so much
 constexpr int silences_to_doubt_size = 3;
+// Loss at random takes so many of some size, and none of another one, on no path that carries anything.
+constexpr std::size_t most_large_lost = 30, enough_small = 10;
+constexpr auto longest_narrow = 3s;
 constexpr Lane partial_lane = lane_count;  // in records of packets: of a message that has to be whole
 
 constexpr std::array<std::byte, 64 << 10> padding{};
@@ -205,6 +208,10 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
     finish(now, header, acknowledgement, ConstBytes(padding).first(pad), true, packet);
     return true;
   }
+  if (std::exchange(ask_small_, false)) {
+    finish(now, header(PacketKind::probe), acknowledgement, {}, false, packet);
+    return true;
+  }
   if (UdpSendLane* const lane = lane_to_send()) {
     PacketHeader header = this->header(PacketKind::data);
     if (due || unacknowledged_ > 0) add_acknowledgement(now, header, acknowledgement, ranges_beside_bytes);
@@ -330,6 +337,7 @@ void UdpConnection::learn(const LossRecovery::News& news, double line, std::uint
   Lane lane = 0;
   NumberRange bytes;
   for (const SentPacket& packet : news.acknowledged) {
+    note_size(packet, true, news.sample.now);
     if (packet.lane == partial_lane) {
       partial_sends_.acknowledged(packet.offset, packet.payload);
     } else if (packet.payload > 0) {
@@ -345,6 +353,7 @@ void UdpConnection::learn(const LossRecovery::News& news, double line, std::uint
   }
   send_lanes_[lane].acknowledged(bytes);
   for (const SentPacket& packet : news.lost) {
+    note_size(packet, false, news.sample.now);
     if (packet.payload > 0)
       lost(packet);
     else if (packet.sizes)
@@ -355,6 +364,19 @@ void UdpConnection::learn(const LossRecovery::News& news, double line, std::uint
   sample.line = line;
   sample.flows = std::max({senders, flows_out_, 1U});
   if (sample.acknowledged > 0 || sample.lost > 0) rate_.acknowledged(sample);
+}
+
+void UdpConnection::note_size(const SentPacket& packet, bool arrived, Time now) {
+  const bool is_large = packet.bytes > PacketSize::least;
+  if (arrived && is_large) large_lost_ = small_arrived_ = 0;
+  if (arrived && !is_large && large_lost_ > 0) ++small_arrived_;
+  if (arrived || !is_large || packet.sizes) return;
+  if (large_lost_++ == 0) large_lost_since_ = now;
+}
+
+bool UdpConnection::is_too_narrow(Time now) const {
+  return large_lost_ >= most_large_lost && small_arrived_ >= enough_small && size_.bytes() <= PacketSize::base &&
+         now - large_lost_since_ >= longest_narrow;
 }
 
 // ---- Time.
@@ -381,8 +403,10 @@ void UdpConnection::on_time(Time now) {
   if (recovery_.due() > now) return;
   const int before = recovery_.silences();
   learn(recovery_.on_time(now));
-  if (recovery_.silences() > before && recovery_.silences() >= silences_to_doubt_size && !local())
+  if (recovery_.silences() > before && recovery_.silences() >= silences_to_doubt_size && !local()) {
     size_.large_ones_vanish();
+    ask_small_ = true;
+  }
 }
 
 bool UdpConnection::all_acknowledged() const {
