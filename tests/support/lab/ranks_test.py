@@ -414,8 +414,8 @@ class Losses(Blame):
         large = "ip protocol udp ip length > 1000 drop"  # as a tunnel on the way would whose routers keep silent
         with Lab(hosts=2, relay=Relay(RELAY, rate="200Mbit")) as lab:
             run = self.begin(lab, "udp")
-            words = f"add table ip way; add chain ip way in {{ type filter hook input priority 0; }}; add rule ip way in {large}"
-            command("ip", "netns", "exec", lab.namespace(1), "nft", words)
+            words = "add table ip way; add chain ip way in { type filter hook input priority 0; }; add rule ip way in"
+            command("ip", "netns", "exec", lab.namespace(1), "nft", f"{words} {large}")
             results = run.wait(limit=60)
         for result in results:
             self.assertEqual((result.code, result.timed_out), (1, False), result)
