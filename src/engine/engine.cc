@@ -29,6 +29,8 @@ constexpr int moves_alone = 64;
 constexpr int before_asking = 2;
 // How often a blocking call gives its core away before it takes the long way, which looks at deadlines and sleeps.
 constexpr int yields_at_once = 16;
+// How often in a row a caller drives in vain and sleeps before another one who waits is let try.
+constexpr int naps_in_vain = 8;
 constexpr std::align_val_t scratch_alignment{64};
 
 // What is being thrown. A driver that let it pass would leave its seat taken for ever.
@@ -272,10 +274,11 @@ bool Engine::wait(const std::function<bool()>& done, std::optional<std::chrono::
   const auto over = [&] { return done() || (until && steady_clock::now() >= *until); };
   NextLook look(options_.check_interrupt != nullptr);
   wanted_.fetch_add(1);
+  bool gives_way = false;
   for (int tries = 0; !over(); ++tries) {
-    if (driver_.try_lock()) {
-      drive(over, Pace::caller, &look);
-    } else if (tries < 100 && core_.pays()) {
+    if (!gives_way && driver_.try_lock()) {
+      gives_way = drive(over, Pace::caller, &look);
+    } else if (!gives_way && tries < 100 && core_.pays()) {
       if (napping_.load()) transport_->interrupt();
       if (const std::uint64_t away = CoreSharing::yield(); done()) core_.came(away);
     } else {
@@ -284,6 +287,7 @@ bool Engine::wait(const std::function<bool()>& done, std::optional<std::chrono::
       sleepers_.fetch_add(1);
       if (!done()) waiters_.wait_for(lock, 1ms);
       sleepers_.fetch_sub(1);
+      gives_way = false;
     }
     if (look.is_due()) look_for_interrupt(done, look);
   }
@@ -291,26 +295,27 @@ bool Engine::wait(const std::function<bool()>& done, std::optional<std::chrono::
   return done();
 }
 
-void Engine::drive(const std::function<bool()>& until, Pace pace, NextLook* look) {
+bool Engine::drive(const std::function<bool()>& until, Pace pace, NextLook* look) {
   const int before_yield = pace == Pace::caller ? traits_.polls_before_yield : 0;
   const int before_nap = pace == Pace::caller ? traits_.polls_before_wait : std::min(traits_.polls_before_wait, 10);
-  int idle = 0;
+  int idle = 0, naps_since = 0;
   std::uint64_t away = 0;  // the core, before this round
-  bool looks = false;
+  bool looks = false, gives_way = false;
   for (unsigned round = 1;; ++round) {
     if (failed_.load(std::memory_order_acquire)) {
       end_after_failure();
     } else if (advance_all()) {
       if (away > 0) core_.came(std::exchange(away, 0));
-      idle = 0;
+      idle = naps_since = 0;
+      gives_way = false;
       if (any_departed_.load(std::memory_order_relaxed)) moved_at_ = steady_clock::now();
     }
     if (!callbacks_.empty()) {
       unlock_and_call_back();
       if (until()) break;
-      if (!driver_.try_lock()) return;
+      if (!driver_.try_lock()) return false;
     }
-    if (until() || looks) {
+    if (until() || looks || gives_way) {
       driver_.unlock();
       break;
     }
@@ -322,6 +327,7 @@ void Engine::drive(const std::function<bool()>& until, Pace pace, NextLook* look
     if (naps) {
       nap();
       away = 0;
+      gives_way = ++naps_since >= naps_in_vain && pace == Pace::caller && wanted_.load() > 1;
     } else if (idle <= before_yield) {
       pause();
     } else {
@@ -331,6 +337,7 @@ void Engine::drive(const std::function<bool()>& until, Pace pace, NextLook* look
     looks = look != nullptr && (naps || round % 64 == 0) && look->is_due();
   }
   leave();
+  return gives_way;
 }
 
 // The last caller to leave hands what is still under way to the background thread.

@@ -185,8 +185,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   };
 
   std::shared_ptr<Operation> enqueue(Active active, std::chrono::nanoseconds timeout);
-  // Enters with the driver lock, leaves without it. Not null, `look`: it also leaves where that is due.
-  void drive(const std::function<bool()>& until, Pace pace, NextLook* look = nullptr);
+  // Enters with the driver lock, leaves without it. Not null, `look`: it also leaves where that is due. Whether it has
+  // left for others who wait, since nothing moves: not every thread may be one that the transport's library takes
+  // (MPI).
+  bool drive(const std::function<bool()>& until, Pace pace, NextLook* look = nullptr);
   void look_for_interrupt(const std::function<bool()>& done, NextLook& look);
   bool advance_all();
   Progress advance(std::size_t i, bool briefly);  // active_[i], which has its turn

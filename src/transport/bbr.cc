@@ -44,12 +44,15 @@ double seconds(Bbr::Duration duration) { return std::chrono::duration<double>(du
 double Bbr::bandwidth() const { return *std::ranges::max_element(rates_); }
 
 std::size_t Bbr::least_group() const {
-  const auto bytes = static_cast<std::size_t>(std::min(pacing_rate() * group_seconds, most_group));
+  const auto bytes = static_cast<std::size_t>(std::min(rate_to_send() * group_seconds, most_group));
   return std::max(bytes, 2 * packet_);
 }
 
-std::size_t Bbr::group_bytes() const {
-  return asks_for_line() ? std::max(least_group(), train_packets * packet_) : least_group();
+void Bbr::conclude() {
+  pacing_rate_ = rate_to_send();
+  const std::size_t group = least_group();
+  group_bytes_ = asks_for_line() ? std::max(group, train_packets * packet_) : group;
+  window_ = most_under_way();
 }
 
 double Bbr::greatest_surplus() const { return *std::ranges::max_element(surpluses_); }
@@ -72,14 +75,14 @@ double Bbr::gain() const {
   return 1;
 }
 
-double Bbr::pacing_rate() const {
+double Bbr::rate_to_send() const {
   // Never nothing: who sends nothing hears nothing either.
   if (share_.shared()) return std::max(share_.rate(), static_cast<double>(least_packets * packet_) / longest_pause_s);
   if (bandwidth() > 0) return margin * gain() * bandwidth();
   return startup_gain * static_cast<double>(initial_packets * packet_) / unknown_round_trip_s;
 }
 
-std::size_t Bbr::window() const {
+std::size_t Bbr::most_under_way() const {
   const std::size_t least = least_packets * packet_;
   if (share_.shared()) return std::max(least, static_cast<std::size_t>(share_.window()));
   if (bandwidth() <= 0) return initial_packets * packet_;
@@ -105,6 +108,7 @@ void Bbr::acknowledged(const Sample& sample) {
   if (round_began_) bound_by_loss(sample.now);
   look_for_others(sample);
   change_phase(sample);
+  conclude();
 }
 
 void Bbr::look_for_others(const Sample& sample) {
@@ -232,7 +236,7 @@ void Bbr::change_phase(const Sample& sample) {
       break;
     }
     case Phase::probe_round_trip:
-      if (!probing_round_trip_ && sample.in_flight <= window()) {
+      if (!probing_round_trip_ && sample.in_flight <= most_under_way()) {
         probing_round_trip_ = true;
         probe_round_trip_until_ = sample.now + round_trip_probe;
         least_round_trip_ = sample.round_trip > Duration(0) ? sample.round_trip : least_round_trip_;

@@ -45,17 +45,21 @@ class Bbr {
     std::uint32_t flows = 1;    // of one job, of which this is one, that share the line
   };
 
-  explicit Bbr(std::size_t packet_bytes) : packet_(packet_bytes) {}
+  explicit Bbr(std::size_t packet_bytes) : packet_(packet_bytes) { conclude(); }
 
   void acknowledged(const Sample&);
-  void set_packet_bytes(std::size_t bytes) { packet_ = bytes; }
+  void set_packet_bytes(std::size_t bytes) {
+    if (bytes == packet_) return;
+    packet_ = bytes;
+    conclude();
+  }
 
   // The most bytes that may be under way.
-  std::size_t window() const;
+  std::size_t window() const { return window_; }
   // Bytes a second at which packets may leave.
-  double pacing_rate() const;
+  double pacing_rate() const { return pacing_rate_; }
   // What may leave at once, so that few system calls carry it: a millisecond of the rate, 64 KiB at most.
-  std::size_t group_bytes() const;
+  std::size_t group_bytes() const { return group_bytes_; }
   // The model.
   double bandwidth() const;
   bool shared() const { return share_.shared(); }
@@ -71,6 +75,10 @@ class Bbr {
 
   static constexpr std::size_t rounds_kept = 10;
 
+  // What the senders ask for at each packet.
+  void conclude();
+  double rate_to_send() const;
+  std::size_t most_under_way() const;
   std::size_t least_group() const;
   double product() const;          // bandwidth x round trip, bytes
   double arrived_unknown() const;  // bytes that have arrived, and whose acknowledgements are under way
@@ -118,6 +126,10 @@ class Bbr {
   bool probing_round_trip_ = false;  // until is set
   Time ceiling_at_{};
   double ceiling_ = 0;  // of what is under way, from loss; 0: none
+
+  double pacing_rate_ = 0;
+  std::size_t group_bytes_ = 0;
+  std::size_t window_ = 0;
 };
 
 }  // namespace ranvier::transport

@@ -5,8 +5,8 @@
 namespace ranvier::transport {
 namespace {
 
-constexpr std::size_t initial_records = 1024;
-constexpr int most_reordering_steps = 16;  // of a quarter round trip each
+constexpr std::size_t initial_records = 1024;  // a power of two; it doubles
+constexpr int most_reordering_steps = 16;      // of a quarter round trip each
 constexpr int most_backoff = 6;
 constexpr auto longest_timeout = std::chrono::milliseconds(500);
 constexpr auto least_reordering = std::chrono::microseconds(200);  // threads of one host trade places for so long
@@ -23,7 +23,7 @@ LossRecovery::LossRecovery() : packets_(initial_records) {
 void LossRecovery::sent(SentPacket packet, Time now) {
   if (next_ - oldest_ == packets_.size()) {
     std::vector<SentPacket> larger(2 * packets_.size());
-    for (std::uint64_t number = oldest_; number < next_; ++number) larger[number % larger.size()] = at(number);
+    for (std::uint64_t number = oldest_; number < next_; ++number) larger[number & (larger.size() - 1)] = at(number);
     packets_.swap(larger);
   }
   if (in_flight_ == 0) {
@@ -66,7 +66,8 @@ void LossRecovery::acknowledge(SentPacket& packet, Time now) {
   packet.state = SentPacket::State::acknowledged;
   delivered_ += packet.bytes;
   delivered_at_ = now;
-  if (!newest_in_call_ || packet.number > newest_in_call_->number) newest_in_call_ = packet;
+  if (acknowledged_now_.empty() || packet.number > acknowledged_now_[newest_in_call_].number)
+    newest_in_call_ = acknowledged_now_.size();
   acknowledged_now_.push_back(packet);
 }
 
@@ -75,7 +76,6 @@ std::optional<LossRecovery::News> LossRecovery::acknowledge(std::span<const Numb
   if (ranges.empty() || ranges.front().end > next_) return std::nullopt;
   acknowledged_now_.clear();
   lost_now_.clear();
-  newest_in_call_.reset();
   const std::uint64_t delivered_before = delivered_;
   for (const NumberRange& range : ranges) {
     for (std::uint64_t number = std::max(range.begin, oldest_); number < range.end; ++number)
@@ -85,8 +85,8 @@ std::optional<LossRecovery::News> LossRecovery::acknowledge(std::span<const Numb
 
   News news;
   news.sample.now = now;
-  if (newest_in_call_) {
-    const SentPacket& newest = *newest_in_call_;
+  if (!acknowledged_now_.empty()) {
+    const SentPacket& newest = acknowledged_now_[newest_in_call_];
     silences_ = 0;
     probe_ = false;
     if (newest.number > newest_acknowledged_) {

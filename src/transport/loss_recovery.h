@@ -96,8 +96,8 @@ class LossRecovery {
   std::uint64_t packets_sent() const { return next_ - 1; }
 
  private:
-  SentPacket& at(std::uint64_t number) { return packets_[number % packets_.size()]; }
-  const SentPacket& at(std::uint64_t number) const { return packets_[number % packets_.size()]; }
+  SentPacket& at(std::uint64_t number) { return packets_[number & (packets_.size() - 1)]; }
+  const SentPacket& at(std::uint64_t number) const { return packets_[number & (packets_.size() - 1)]; }
   void acknowledge(SentPacket&, Time now);
   void find_lost(Time now);
   void forget(Time now);
@@ -105,7 +105,7 @@ class LossRecovery {
 
   RoundTrip round_trip_;
   WayBack way_back_;
-  std::vector<SentPacket> packets_;  // oldest_ … next_-1, each at its number modulo the size
+  std::vector<SentPacket> packets_;  // oldest_ … next_-1, each at its number modulo the size, a power of two
   std::uint64_t oldest_ = 1;
   std::uint64_t next_ = 1;
   std::uint64_t first_under_way_ = 1;  // none before it is
@@ -128,9 +128,9 @@ class LossRecovery {
   std::uint32_t arrived_us_ = 0;
   std::uint64_t held_by_caller_until_ = 0;  // delivered bytes; 0: not held
 
-  std::optional<SentPacket> newest_in_call_;
   std::uint64_t packets_lost_ = 0;
   std::vector<SentPacket> acknowledged_now_, lost_now_;
+  std::size_t newest_in_call_ = 0;  // of acknowledged_now_
 };
 
 }  // namespace ranvier::transport

@@ -27,7 +27,7 @@ class MirroredMemory {
   explicit operator bool() const { return data_ != nullptr; }
   std::size_t bytes() const { return bytes_; }
   // So many bytes from here on, up to bytes(), are one piece.
-  std::byte* at(std::uint64_t offset) const { return data_ + offset % bytes_; }
+  std::byte* at(std::uint64_t offset) const { return data_ + (offset & (bytes_ - 1)); }
 
  private:
   std::byte* data_ = nullptr;

@@ -6,6 +6,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 #include <sys/stat.h>
@@ -99,7 +100,28 @@ void check_private_key(const SecurityOptions& options, const Certificate& certif
   if (!fits) refuse_key(fmt::format("the certificate '{}' was made with another one", options.certificate.string()));
 }
 
-// As its peers will, whose authority is the same.
+// What is wrong with it, by the reason that OpenSSL gives and its words for it.
+std::string complaint(int reason, const std::string& words, const SecurityOptions& options) {
+  switch (reason) {
+    case X509_V_ERR_INVALID_PURPOSE:
+      return fmt::format(
+          "each rank calls others and is called, and it is not for both ({}); make one whose "
+          "extendedKeyUsage has serverAuth and clientAuth, or that has none",
+          words);
+    case X509_V_ERR_EE_KEY_TOO_SMALL:
+    case X509_V_ERR_CA_KEY_TOO_SMALL:
+    case X509_V_ERR_CA_MD_TOO_WEAK:
+      return fmt::format(
+          "OpenSSL takes nothing so weak on this host ({}); make keys of RSA with 2048 bits or more, or "
+          "of EC, and sign with SHA-256",
+          words);
+    default:
+      return fmt::format("the authority '{}' does not vouch for it ({}); name the one that has signed it",
+                         options.authority.string(), words);
+  }
+}
+
+// As its peers will, whose authority is the same, where they call it and where it calls them.
 void check_signature(const SecurityOptions& options, const std::vector<Certificate>& chain) {
   const std::unique_ptr<X509_STORE, decltype(&X509_STORE_free)> trusted(X509_STORE_new(), X509_STORE_free);
   for (const Certificate& each : read_certificates("authority", options.authority))
@@ -107,16 +129,21 @@ void check_signature(const SecurityOptions& options, const std::vector<Certifica
   using Stack = STACK_OF(X509);
   const std::unique_ptr<Stack, void (*)(Stack*)> others(sk_X509_new_null(), [](Stack* all) { sk_X509_free(all); });
   for (std::size_t i = 1; i < chain.size(); ++i) sk_X509_push(others.get(), chain[i].get());
-  const std::unique_ptr<X509_STORE_CTX, decltype(&X509_STORE_CTX_free)> check(X509_STORE_CTX_new(),
-                                                                              X509_STORE_CTX_free);
-  const bool stands = X509_STORE_CTX_init(check.get(), trusted.get(), chain.front().get(), others.get()) == 1 &&
-                      X509_verify_cert(check.get()) == 1;
-  ERR_clear_error();
-  if (!stands)
-    refuse_pem(
-        "certificate", options.certificate,
-        fmt::format("the authority '{}' does not vouch for it ({}); name the one that has signed it",
-                    options.authority.string(), X509_verify_cert_error_string(X509_STORE_CTX_get_error(check.get()))));
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> peer(SSL_CTX_new(TLS_method()), SSL_CTX_free);
+  for (const char* const role : {"ssl_server", "ssl_client"}) {
+    const std::unique_ptr<X509_STORE_CTX, decltype(&X509_STORE_CTX_free)> check(X509_STORE_CTX_new(),
+                                                                                X509_STORE_CTX_free);
+    bool stands = peer && X509_STORE_CTX_init(check.get(), trusted.get(), chain.front().get(), others.get()) == 1 &&
+                  X509_STORE_CTX_set_default(check.get(), role) == 1;
+    if (stands) {
+      X509_VERIFY_PARAM_set_auth_level(X509_STORE_CTX_get0_param(check.get()), SSL_CTX_get_security_level(peer.get()));
+      stands = X509_verify_cert(check.get()) == 1;
+    }
+    ERR_clear_error();
+    if (stands) continue;
+    const int reason = X509_STORE_CTX_get_error(check.get());
+    refuse_pem("certificate", options.certificate, complaint(reason, X509_verify_cert_error_string(reason), options));
+  }
 }
 
 // Peers would refuse them one by one, each in other words; so their own rank says so first, to all.

@@ -17,6 +17,9 @@ constexpr std::size_t most_beside_a_piece =
     sizeof(PacketHeader) + Acknowledgement::fixed_bytes + ranges_beside_bytes * sizeof(NumberRange);
 constexpr auto most_lag = 2ms;  // a timer that comes late may make up for so much
 constexpr int silences_to_doubt_size = 3;
+// Loss at random takes so many of some size, and none of another one, on no path that carries anything.
+constexpr std::size_t most_large_lost = 30, enough_small = 10;
+constexpr auto longest_narrow = 3s;
 constexpr Lane partial_lane = lane_count;  // in records of packets: of a message that has to be whole
 
 constexpr std::array<std::byte, 64 << 10> padding{};
@@ -172,13 +175,14 @@ void UdpConnection::finish(Time now, const PacketHeader& header, const Acknowled
   sent.bytes = static_cast<std::uint32_t>(packet.bytes() + options_.seal_bytes);
   sent.sizes = sizes;
   recovery_.sent(sent, now);
+  if (local()) return;
   const std::chrono::duration<double> takes(static_cast<double>(sent.bytes) / rate_.pacing_rate());
   departure_ = std::max(departure_, idle ? now : now - most_lag) + std::chrono::duration_cast<Duration>(takes);
 }
 
 bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
   if (gone_) return false;
-  Acknowledgement acknowledgement;
+  Acknowledgement& acknowledgement = acknowledgement_;
   const bool due = acknowledgement_due(now);
   const auto alone = [&] {
     PacketHeader header = this->header(PacketKind::data);
@@ -196,12 +200,16 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
     return due && alone();
   }
 
-  const bool has_bytes = has_bytes_to_send();
-  if (const std::size_t size = size_.to_try(); size > 0 && has_bytes && recovery_.round_trip().sampled() && open) {
+  if (const std::size_t size = size_.to_try();
+      size > 0 && open && recovery_.round_trip().sampled() && has_bytes_to_send()) {
     size_.trying();
     const PacketHeader header = this->header(PacketKind::probe);
     const std::size_t pad = size - sizeof header - options_.seal_bytes;
     finish(now, header, acknowledgement, ConstBytes(padding).first(pad), true, packet);
+    return true;
+  }
+  if (std::exchange(ask_small_, false)) {
+    finish(now, header(PacketKind::probe), acknowledgement, {}, false, packet);
     return true;
   }
   if (UdpSendLane* const lane = lane_to_send()) {
@@ -239,7 +247,7 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
 // What is sent once stays lost: the recovery's records of it name no bytes.
 void UdpConnection::send_partial(Time now, bool acknowledge, OutgoingPacket& packet) {
   PacketHeader header = this->header(PacketKind::partial);
-  Acknowledgement acknowledgement;
+  Acknowledgement& acknowledgement = acknowledgement_;
   if (acknowledge) add_acknowledgement(now, header, acknowledgement, ranges_beside_bytes);
   const std::size_t head = sizeof header + (header.ranges > 0 ? acknowledgement.bytes() : 0);
   const UdpPartialSends::Piece piece = partial_sends_.next(size_.bytes() - head - options_.seal_bytes);
@@ -325,15 +333,27 @@ void UdpConnection::lost(const SentPacket& packet) {
 }
 
 void UdpConnection::learn(const LossRecovery::News& news, double line, std::uint32_t senders) {
+  // Of a lane most are next to one another.
+  Lane lane = 0;
+  NumberRange bytes;
   for (const SentPacket& packet : news.acknowledged) {
-    if (packet.lane == partial_lane)
+    note_size(packet, true, news.sample.now);
+    if (packet.lane == partial_lane) {
       partial_sends_.acknowledged(packet.offset, packet.payload);
-    else if (packet.payload > 0)
-      send_lanes_[packet.lane].acknowledged({packet.offset, packet.offset + packet.payload});
-    else if (packet.sizes)
+    } else if (packet.payload > 0) {
+      if (packet.lane != lane || packet.offset != bytes.end) {
+        send_lanes_[lane].acknowledged(bytes);
+        lane = packet.lane;
+        bytes.begin = packet.offset;
+      }
+      bytes.end = packet.offset + packet.payload;
+    } else if (packet.sizes) {
       size_.acknowledged(packet.bytes);
+    }
   }
+  send_lanes_[lane].acknowledged(bytes);
   for (const SentPacket& packet : news.lost) {
+    note_size(packet, false, news.sample.now);
     if (packet.payload > 0)
       lost(packet);
     else if (packet.sizes)
@@ -344,6 +364,19 @@ void UdpConnection::learn(const LossRecovery::News& news, double line, std::uint
   sample.line = line;
   sample.flows = std::max({senders, flows_out_, 1U});
   if (sample.acknowledged > 0 || sample.lost > 0) rate_.acknowledged(sample);
+}
+
+void UdpConnection::note_size(const SentPacket& packet, bool arrived, Time now) {
+  const bool is_large = packet.bytes > PacketSize::least;
+  if (arrived && is_large) large_lost_ = small_arrived_ = 0;
+  if (arrived && !is_large && large_lost_ > 0) ++small_arrived_;
+  if (arrived || !is_large || packet.sizes) return;
+  if (large_lost_++ == 0) large_lost_since_ = now;
+}
+
+bool UdpConnection::is_too_narrow(Time now) const {
+  return large_lost_ >= most_large_lost && small_arrived_ >= enough_small && size_.bytes() <= PacketSize::base &&
+         now - large_lost_since_ >= longest_narrow;
 }
 
 // ---- Time.
@@ -370,8 +403,10 @@ void UdpConnection::on_time(Time now) {
   if (recovery_.due() > now) return;
   const int before = recovery_.silences();
   learn(recovery_.on_time(now));
-  if (recovery_.silences() > before && recovery_.silences() >= silences_to_doubt_size && !local())
+  if (recovery_.silences() > before && recovery_.silences() >= silences_to_doubt_size && !local()) {
     size_.large_ones_vanish();
+    ask_small_ = true;
+  }
 }
 
 bool UdpConnection::all_acknowledged() const {

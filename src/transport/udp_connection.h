@@ -88,6 +88,8 @@ class UdpConnection {
   void set_flows(std::uint32_t out, std::uint32_t in) { flows_out_ = out, flows_in_ = in; }
   bool sent_since(Time time) const { return last_left_at_ >= time; }
   bool received_since(Time time) const { return newest_at_ >= time; }
+  // Whether the path, for seconds now, lets small packets through and none of the least size that this needs.
+  bool is_too_narrow(Time now) const;
   // For how long nobody need look at what arrives: where acknowledgements are what sending waits for, for half as long
   // as the line has something to send without them.
   Duration may_rest() const;
@@ -115,6 +117,7 @@ class UdpConnection {
   bool may_depart(Time now);
   void lost(const SentPacket&);
   void learn(const LossRecovery::News&, double line = 0, std::uint32_t senders = 1);
+  void note_size(const SentPacket&, bool arrived, Time now);
   bool note_arrival(Time now, const PacketHeader&, Time arrived_at);
   bool acknowledgement_due(Time now) const;
   std::size_t ranges_to_tell() const;
@@ -135,7 +138,12 @@ class UdpConnection {
   LossRecovery recovery_;
   Bbr rate_;
   PacketSize size_;
-  Time departure_{};  // when the next packet would leave if they left one by one
+  // Of packets that are too large for a small message, since one was acknowledged: how many were lost, and how many
+  // smaller ones were acknowledged meanwhile.
+  std::size_t large_lost_ = 0, small_arrived_ = 0;
+  Time large_lost_since_{};
+  bool ask_small_ = false;  // in silence: whether the path lets those through
+  Time departure_{};        // when the next packet would leave if they left one by one
   Time group_end_{};
   Time last_left_at_{};
   std::uint32_t flows_out_ = 1, flows_in_ = 1;
@@ -153,6 +161,7 @@ class UdpConnection {
   // Since the last acknowledgement and each of those before it, the lowest number that arrived.
   std::array<std::uint64_t, 8> news_since_;
   std::size_t acknowledgements_ = 0;
+  Acknowledgement acknowledgement_;  // memory to make one in, which is too much of it to be cleared for each packet
 
   Time heard_at_{};
   Time last_probe_at_{};

@@ -53,6 +53,10 @@ void UdpSendLane::acknowledged(NumberRange range) {
   range.begin = std::max(range.begin, acknowledged_);
   if (range.empty()) return;
   again_.remove(range);
+  if (range.begin == acknowledged_ && arrived_.empty()) {
+    acknowledged_ = range.end;
+    return;
+  }
   arrived_.add(range);
   if (arrived_.first().begin > acknowledged_) return;
   acknowledged_ = arrived_.first().end;

@@ -350,6 +350,7 @@ class UdpTransport final : public Transport, private PartialMessages {
       if (!peer.connection) continue;
       if (peer.due <= now) {
         peer.connection->on_time(now);
+        if (peer.connection->is_too_narrow(now)) throw_narrow(peer);
         transmit(peer, now);
       }
       next_due_ = std::min(next_due_, peer.due);

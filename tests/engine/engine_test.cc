@@ -22,6 +22,7 @@
 #include "support/cluster.h"
 #include "support/no_more_threads.h"
 #include "support/refusal.h"
+#include "support/transport_over.h"
 
 namespace ranvier {
 namespace {
@@ -41,6 +42,55 @@ TEST(EngineTest, OperationsThatNobodyWaitsForEndAllTheSame) {
     ASSERT_TRUE(work.done());
     EXPECT_THAT(data, Each(2.0F));
   });
+}
+
+// Moves data where the thread that made it calls it, as MPI does if a program has started it so.
+class OfOneThread final : public support::TransportOver {
+ public:
+  using TransportOver::TransportOver;
+  std::size_t try_send(Rank to, Lane lane, ConstBytes head, ConstBytes body) override {
+    return is_there() ? TransportOver::try_send(to, lane, head, body) : 0;
+  }
+  ConstBytes try_recv(Rank from, Lane lane, Bytes into) override {
+    return is_there() ? TransportOver::try_recv(from, lane, into) : ConstBytes();
+  }
+
+ private:
+  bool is_there() const { return std::this_thread::get_id() == thread_; }
+  const std::thread::id thread_ = std::this_thread::get_id();
+};
+
+TEST(EngineTest, WhoCanMoveNothingLetsOthersDriveThatWaitToo) {
+  auto world = loopback_world(2);
+  const CommunicatorOptions options{.timeout = 10s};
+  std::vector<float> data(1000, 1.0F), others(data);
+  std::latch begun(1);
+  std::jthread peer([&] {
+    const auto comm = Communicator::over(std::move(world[1]), options);
+    begun.wait();
+    try {
+      comm->all_reduce(std::span(others));
+      comm->barrier();
+    } catch (const Error&) {  // rank 0 says what it was
+    }
+  });
+  const auto comm = Communicator::over(std::make_unique<OfOneThread>(std::move(world[0])), options);
+  Work work = comm->start({.input = data, .output = data});
+  std::string problem;
+  std::jthread waiter([&, waited = work]() mutable {
+    try {
+      waited.wait();
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+  });
+  std::this_thread::sleep_for(50ms);  // it drives
+  begun.count_down();
+  work.wait();
+  comm->barrier();
+  waiter.join();
+  EXPECT_EQ(problem, "");
+  EXPECT_THAT(data, Each(2.0F));
 }
 
 // How often all threads but those of ranks have gone to sleep.

@@ -21,14 +21,18 @@ class Certificates {
     add_authority(authority, comment);
   }
 
-  void add_authority(const std::string& name, const std::string& comment = "none") {
-    run(fmt::format("openssl req -x509 {} -days 2 -subj /CN={} -addext nsComment={} -keyout {}.key -out {}.pem",
-                    new_key, name, comment, name, name));
+  void add_authority(const std::string& name, const std::string& comment = "none", const std::string& key = new_key) {
+    run(fmt::format("openssl req -x509 {} -days 2 -subj /CN={} -addext nsComment={} -keyout {}.key -out {}.pem", key,
+                    name, comment, name, name));
   }
   // Of the host "ranvier", as grpc wants it. `days`: below 0 it has expired. `comment` makes it longer.
   void add(const std::string& name, const std::string& signer, int days = 2, const std::string& comment = "none",
            const std::string& host = "ranvier") const {
-    std::ofstream(folder_.path() / "extensions") << "subjectAltName=DNS:" << host << "\nnsComment=" << comment << "\n";
+    add_with("subjectAltName=DNS:" + host + "\nnsComment=" + comment, name, signer, days);
+  }
+  // With these extensions.
+  void add_with(const std::string& extensions, const std::string& name, const std::string& signer, int days = 2) const {
+    std::ofstream(folder_.path() / "extensions") << extensions << "\n";
     run(fmt::format("openssl req {} -subj /CN=ranvier -keyout {}.key -out {}.csr", new_key, name, name));
     run(
         fmt::format("openssl x509 -req -in {}.csr -CA {}.pem -CAkey {}.key -CAcreateserial -days {} -extfile "

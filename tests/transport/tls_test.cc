@@ -320,6 +320,24 @@ TEST(Security, FilesThatDoNotFitTogetherAreRefused) {
   EXPECT_THAT(refused(made.options("three")), AllOf(HasSubstr("three.pem"), HasSubstr("does not vouch for it")));
 }
 
+// Else a peer would say so, and to nobody but the rank that called it.
+TEST(Security, CertificatesThatPeersWouldRefuseAreRefusedByTheirOwnRank) {
+  Certificates made("weak");
+  const auto refused = [&](const std::string& name) {
+    return config_refusal([&] { check_security(made.options(name)); });
+  };
+  made.add_authority("weak", "none", "-newkey rsa:1024 -nodes");
+  made.add("one", "weak");
+  EXPECT_THAT(refused("one"), AllOf(HasSubstr("one.pem"), HasSubstr("nothing so weak")));
+  made.add_authority("weak");
+  made.add_with("extendedKeyUsage=serverAuth,clientAuth", "both", "weak");
+  check_security(made.options("both"));
+  for (const char* usage : {"serverAuth", "clientAuth", "emailProtection"}) {
+    made.add_with(fmt::format("extendedKeyUsage={}", usage), "two", "weak");
+    EXPECT_THAT(refused("two"), AllOf(HasSubstr("two.pem"), HasSubstr("serverAuth and clientAuth"))) << usage;
+  }
+}
+
 // The programs say so before they start workers; whoever uses the library is told here.
 TEST(Security, GuestsHaveToProveWhoTheyAre) {
   EXPECT_THAT(refusal([] { guest_service({}, {}); }), HasSubstr("say --insecure"));

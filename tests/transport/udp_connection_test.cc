@@ -322,6 +322,29 @@ TEST(UdpConnection, finds_the_news_of_credit_though_it_was_lost) {
   EXPECT_EQ(received, std::size_t{20} * (64 << 10));
 }
 
+TEST(UdpConnection, knows_a_path_that_lets_only_small_packets_through_from_one_that_loses_many) {
+  const std::vector<std::byte> memory(256 << 10);
+  for (const auto& [most, loss] : {std::pair<std::size_t, double>{1472, 0.4}, {1300, 0}, {900, 0}}) {
+    UdpPath path({.delay = 1ms});
+    std::size_t received = 0;
+    const auto move = [&] {
+      while (path.end(0).try_send(0, {}, memory) > 0) continue;
+      const std::size_t bytes = path.end(1).view(0).size();
+      path.end(1).release(0, bytes);
+      received += bytes;
+      return path.end(0).is_too_narrow(path.now());
+    };
+    EXPECT_FALSE(path.run(move, 1));
+    EXPECT_GT(received, memory.size());
+    path.set_most_packet_bytes(most);
+    path.set_loss(loss);
+    const std::size_t before = received;
+    const bool is_narrow = path.run(move, 12);
+    EXPECT_EQ(is_narrow, most < PacketSize::base) << most;
+    EXPECT_TRUE(is_narrow || received > before + memory.size()) << most;
+  }
+}
+
 // Bytes a second from end 0 to end 1 over so many seconds, after the first of them.
 double rate_over(const PathOptions& options, double duration, UdpPath& path) {
   const std::vector<std::byte> memory(256 << 10);

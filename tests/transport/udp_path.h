@@ -111,6 +111,7 @@ class UdpPath {
   std::uint64_t queued_most() const { return queued_most_; }
   void forget_queue() { queued_most_ = 0; }
   void set_loss(double loss) { options_.loss = loss; }
+  void set_most_packet_bytes(std::size_t bytes) { options_.most_packet_bytes = bytes; }
   // Every packet also goes to `tap`, which may change it.
   std::function<void(std::vector<std::byte>&)> tap = {};
 

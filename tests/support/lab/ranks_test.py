@@ -434,6 +434,17 @@ class Losses(Blame):
             self.assertLess(result.ended - began, SILENCE_BOUND_S, result)
             self.assertIn("rank 1 can send no more to rank 0 by udp: a link on the way has an MTU of 1000", result.err)
 
+    def test_of_an_mtu_that_nobody_tells_of(self):
+        large = "ip protocol udp ip length > 1000 drop"  # as a tunnel on the way would whose routers keep silent
+        with Lab(hosts=2, relay=Relay(RELAY, rate="200Mbit")) as lab:
+            run = self.begin(lab, "udp")
+            words = "add table ip way; add chain ip way in { type filter hook input priority 0; }; add rule ip way in"
+            command("ip", "netns", "exec", lab.namespace(1), "nft", f"{words} {large}")
+            results = run.wait(limit=60)
+        for result in results:
+            self.assertEqual((result.code, result.timed_out), (1, False), result)
+            self.assertIn("rank 0 can send no more to rank 1 by udp: a link on the way has an MTU below that", result.err)
+
 
 if __name__ == "__main__":
     if reason := reason_to_skip():
