@@ -284,6 +284,40 @@ json what_fails(const Options& options, const Training& training, const Topology
   return result;
 }
 
+// Of a range, those that the workload divides, and why it does not divide the others.
+struct Worlds {
+  std::vector<Rank> fitting = {};
+  std::vector<std::pair<Rank, std::string>> left_out = {};
+};
+
+// Throws where none fits. What else one of several cannot be is refused before any is simulated: it would cost all
+// before it what was found.
+Worlds worlds_of(const Options& options, const Training& training) {
+  if (options.worlds.size() == 1) return {.fitting = options.worlds};
+  Worlds result;
+  for (const Rank world : options.worlds) {
+    const Topology topology = options.network.topology(world);
+    try {
+      training.trace ? check_world(*training.trace, topology) : check_world(training.workload, world);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      result.left_out.emplace_back(world, error.what());
+      continue;
+    }
+    simulation::check_policy(options, training.workload, world);
+    result.fitting.push_back(world);
+  }
+  if (result.fitting.empty()) throw Error(ErrorKind::usage, result.left_out.front().second);
+  return result;
+}
+
+void print_left_out(const Worlds& worlds) {
+  if (worlds.left_out.empty()) return;
+  std::vector<Rank> ranks;
+  for (const auto& each : worlds.left_out) ranks.push_back(each.first);
+  fmt::print("# left out: {} ranks; {}\n", fmt::join(ranks, ", "), worlds.left_out.front().second);
+}
+
 }  // namespace
 
 int run_simulate(const Arguments& arguments) {
@@ -293,16 +327,12 @@ int run_simulate(const Arguments& arguments) {
   const ResultFile trace(options->trace_file, "--trace");
   const bool prints = options->json_file != "-";
   const Training training = simulation::training_of(*options);
-  // What one world cannot be would else cost all before it what was found.
-  if (options->worlds.size() > 1)
-    for (const Rank world : options->worlds) {
-      (void)options->network.topology(world);
-      simulation::check_policy(*options, training.workload, world);
-    }
+  const Worlds all = worlds_of(*options, training);
+  if (prints) print_left_out(all);
   json worlds = json::array();
   std::optional<Rank> knee;
   json ended;  // why a scan did, before its last world
-  for (const Rank world : options->worlds) try {
+  for (const Rank world : all.fitting) try {
       Topology whole = options->network.topology(world);
       if (!options->placement.empty()) whole = with_placement(whole, options->placement);
       const Topology left = simulation::without(whole, options->cuts);
@@ -366,7 +396,7 @@ int run_simulate(const Arguments& arguments) {
                       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
                   '\n');
     } catch (const Error& error) {
-      if (worlds.empty() || world == options->worlds.front()) throw;
+      if (worlds.empty()) throw;
       if (prints) fmt::print("ended before {} ranks: {}\n", world, error.what());
       ended = {{"world", world}, {"why", error.what()}};
       break;
@@ -374,7 +404,7 @@ int run_simulate(const Arguments& arguments) {
   const bool scans = options->bytes == 0 && options->worlds.size() > 1;
   if (prints && scans) {
     if (!knee)
-      fmt::print("knee: none; even {} ranks compute for less than {:.0f} % of the step\n", options->worlds.front(),
+      fmt::print("knee: none; even {} ranks compute for less than {:.0f} % of the step\n", all.fitting.front(),
                  worthwhile_efficiency * 100);
     else
       fmt::print("knee: up to {} ranks compute for {:.0f} % of the step or more\n", *knee, worthwhile_efficiency * 100);
@@ -382,6 +412,7 @@ int run_simulate(const Arguments& arguments) {
   json result = worlds.back();
   if (options->worlds.size() > 1) result["worlds"] = worlds;
   if (scans) result["knee"] = knee ? json(*knee) : json();
+  for (const auto& [world, why] : all.left_out) result["left_out"].push_back({{"world", world}, {"why", why}});
   if (!ended.is_null()) result["ended"] = ended;
   if (const MeasuredLink* lossy = options->network.most_lossy()) {
     if (prints) fmt::print("loss: {}\n", simulation::loss_text(*lossy));

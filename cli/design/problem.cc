@@ -22,11 +22,11 @@ bool is_file(const std::string& name) {
 
 // Whose groups are those of a communicator's file.
 bool is_astra_text(const std::string& name) {
-  return is_file(name) && !name.ends_with(".toml") && !simulation::is_trace(name);
+  return is_file(name) && !name.ends_with(".toml") && !names_a_trace(name);
 }
 
 Source load(const Options& options, const std::string& name) {
-  if (simulation::is_trace(name)) return simulation::load_trace(name, options.communicator_file);
+  if (names_a_trace(name)) return simulation::load_trace(name, options.communicator_file);
   if (!is_astra_text(name)) return simulation::load_workload(name);
   if (options.communicator_file.empty())
     throw Error(ErrorKind::usage, fmt::format("{} does not say which dimensions its collectives span; add "
@@ -86,7 +86,7 @@ class Placed {
 }  // namespace
 
 std::vector<Source> load_workloads(const Options& options) {
-  const auto asks = [](const std::string& name) { return is_astra_text(name) || simulation::is_trace(name); };
+  const auto asks = [](const std::string& name) { return is_astra_text(name) || names_a_trace(name); };
   if (!options.communicator_file.empty() && std::ranges::none_of(options.workloads, asks))
     throw Error(ErrorKind::usage,
                 "--communicator is of workloads in ASTRA-sim's text and of Chakra traces; leave it out");

@@ -102,7 +102,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.footer(examples);
   app.add_option("--workload", options.workload, simulation::workload_help())->type_name("NAME|FILE");
   app.add_option("--communicator", options.communicator_file,
-                 "which ranks the process groups of a Chakra trace have, where it does not say so itself")
+                 "which ranks the process groups of a Chakra trace have, where it does not say so itself, or which "
+                 "dimensions of a shape each pass of an ASTRA-sim text spans, as LIBRA has it")
       ->type_name("FILE");
   cli::add_count(app, "--world", world, "how many ranks; a measured --topology says so itself", 2, 1 << 20);
   options.network.add_to(app, true);
@@ -143,13 +144,22 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (options.workload.empty()) refuse("plan needs --workload: what is to be sent");
   if (!(memory_gb > 0 && memory_gb < 1e9)) refuse(fmt::format("--memory {} is not a number of GB above 0", memory_gb));
   options.memory_bytes = memory_gb * 1e9;
+  const bool by_pass = !options.communicator_file.empty() && simulation::names_an_astra_text(options.workload);
+  if (policies.empty() && by_pass) policies.emplace_back("bsp");
   if (policies.empty())
     for (const auto& each : plan_policies(!options.place.empty(), options.unequal.any())) policies.push_back(each.spec);
   for (const auto& spec : policies) options.policies.push_back(checked_policy(spec, options));
   if (!options.place.empty()) check_place(options);
   std::erase(options.codecs, "none");
-  if (!options.communicator_file.empty() && !simulation::is_trace(options.workload))
-    refuse("--communicator is of the process groups of Chakra traces; leave it out");
+  if (!options.communicator_file.empty() && !names_a_trace(options.workload)) {
+    if (!simulation::names_an_astra_text(options.workload))
+      refuse("--communicator is of Chakra traces and of ASTRA-sim's text; leave it out");
+    if (std::ranges::any_of(options.policies, [](const auto& each) { return each.spec != "bsp"; }) ||
+        options.unequal.any())
+      refuse(
+          "--sync, --speeds, --jitter and --straggle are of replicas, and groups by pass, as --communicator has "
+          "them, do not say which ranks those are; leave out one of them");
+  }
   for (const char* flag : {"--compress", "--sync", "--place", "--speeds", "--jitter", "--straggle"})
     if (app.count(flag) > 0) options.gradients_flag = flag;
   auto read = options.network.files();

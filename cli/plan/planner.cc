@@ -65,9 +65,9 @@ Plan plan_of(const Question& question, const PlanChoice& best) {
   if (policy->levels().size() > 1) plan.place = simulation::place_for(*policy, question.place);
   plan.placement = network.placement;
   if (!best.codec.empty()) plan.compress = best.codec;
-  if (question.trace) {
-    plan.communicator = question.communicator;
-  } else {
+  // Of a trace that is taken as layers all groups are of all ranks.
+  if (question.trace || !names_a_trace(plan.workload)) plan.communicator = question.communicator;
+  if (!question.trace) {
     const double gradients = gradient_bytes(question.divisions[best.division]);
     plan.bucket_bytes = static_cast<std::size_t>(std::max(1.0, std::min(best.bucket_bytes, gradients)));
   }
@@ -119,7 +119,7 @@ bool names_dimensions(const ExecutionTrace& trace) {
 
 // The trace, where nothing but that tells what a step does.
 std::optional<ExecutionTrace> trace_of(const Options& options) {
-  if (!simulation::is_trace(options.workload)) return std::nullopt;
+  if (!names_a_trace(options.workload)) return std::nullopt;
   ExecutionTrace trace = simulation::load_trace(options.workload, options.communicator_file);
   if (is_of_replicas(trace, options.world)) return std::nullopt;
   if (!options.gradients_flag.empty())
@@ -147,7 +147,8 @@ Question question_of(const Options& options) {
   question.communicator = options.communicator_file;
   if (!question.trace) {
     for (const auto& name : question.names)
-      question.divisions.push_back(rescaled(simulation::load_workload(name), options.world));
+      question.divisions.push_back(
+          rescaled(simulation::load_workload(name, options.communicator_file, options.network.spec(0)), options.world));
     check_replicas(question.divisions.front(), options.world, options.unequal);
   }
   for (std::size_t i = 0; i < options.network.count(); ++i) {

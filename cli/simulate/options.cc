@@ -83,8 +83,7 @@ void refuse_what_nothing_asks_for(const CLI::App& app, const Options& options) {
   for (const char* flag : {"--checkpoint-s", "--checkpoint-every", "--recovery-s"})
     refuse_alone(flag, "--mtbf-hours", app.count("--mtbf-hours") > 0);
   refuse_alone("--crash-of", "--crash", app.count("--crash") > 0);
-  for (const char* flag : {"--bucket", "--mtbf-hours"})
-    refuse_alone(flag, "--workload", !options.workload.empty());
+  for (const char* flag : {"--bucket", "--mtbf-hours"}) refuse_alone(flag, "--workload", !options.workload.empty());
 }
 
 }  // namespace
@@ -112,14 +111,16 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--world", world, "how many ranks; a range is doubled through")->type_name("N|A..B");
   app.add_option("--workload", options.workload, workload_help())->type_name("NAME|FILE");
   cli::add_bytes(app, "--bytes", options.bytes, "instead of a workload: one all_reduce of so many");
-  app.add_option("--communicator", options.communicator_file,
-                 "which ranks the process groups of a Chakra trace have, as ASTRA-sim writes it")
+  app.add_option(
+         "--communicator", options.communicator_file,
+         "which ranks the process groups of a Chakra trace have, as ASTRA-sim writes it, or which dimensions of "
+         "a shape each pass of an ASTRA-sim text spans, as LIBRA does")
       ->type_name("FILE");
   app.add_option("--plan", plan, "do as a file of ranvier plan says where no flag says otherwise")->type_name("FILE");
   options.network.add_to(app);
   auto* algorithm =
-      cli::add_algorithm(app, options.step.algorithm, "how gradients are averaged", all_reduce_algorithms());
-  app.add_flag("--in-network", by_switches, "instead of an algorithm: switches add up the gradients");
+      cli::add_algorithm(app, options.step.algorithm, "how every all_reduce is done", all_reduce_algorithms());
+  app.add_flag("--in-network", by_switches, "instead of an algorithm: switches add up what ranks sum");
   app.add_option("--compress", options.compress, "codec of gradients, at the speed that it has on this machine")
       ->type_name("SPEC");
   app.add_option("--sync", options.sync, "who averages what when, such as local:16; the mean over --steps")
@@ -179,15 +180,22 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   options.worlds = worlds_of(world);
   if (options.workload.empty() == (options.bytes == 0))
     refuse("simulate needs either --workload or --bytes: what is to be sent");
-  options.by_graph = is_trace(options.workload) && (plan.empty() || options.by_graph);
-  if (!options.communicator_file.empty() && !options.by_graph)
-    refuse("--communicator is of the process groups of Chakra traces; leave it out");
+  options.by_graph = names_a_trace(options.workload) && (plan.empty() || options.by_graph);
+  if (!options.communicator_file.empty() && !options.by_graph && !names_an_astra_text(options.workload))
+    refuse("--communicator is of Chakra traces and of ASTRA-sim's text; leave it out");
   if (options.by_graph)
     for (const char* flag : {"--compress", "--sync", "--bucket", "--at-once", "--speeds", "--jitter", "--straggle"})
       if (app.count(flag) > 0)
         refuse(
             fmt::format("{} is of gradients that replicas average, which a trace does not tell from all else that it "
                         "sends; leave it out, or record the step with ranvier train --record",
+                        flag));
+  if (!options.communicator_file.empty() && !options.by_graph)
+    for (const char* flag : {"--sync", "--speeds", "--jitter", "--straggle"})
+      if (app.count(flag) > 0)
+        refuse(
+            fmt::format("{} is of replicas, and groups by pass, as --communicator has them, do not say which ranks "
+                        "those are; leave out one of them",
                         flag));
   if (!options.compress.empty() && options.workload.empty()) refuse("--compress is of gradients; give --workload");
   options.policy.steps = steps.value_or(0);

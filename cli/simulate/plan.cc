@@ -31,9 +31,9 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
     options.placement = plan.placement;
   }
   if (!is_given("--bytes")) {
+    if (!is_given("--workload")) set("--communicator", plan.communicator);
     set("--workload", plan.workload);
-    options.by_graph = is_trace(plan.workload) && plan.bucket_bytes == 0;
-    if (options.by_graph) set("--communicator", plan.communicator);
+    options.by_graph = names_a_trace(plan.workload) && plan.bucket_bytes == 0;
     if (plan.compress != "none") set("--compress", plan.compress);
     if (plan.sync != "bsp") set("--sync", plan.sync);
     const auto sync = app.get_option("--sync")->as<std::string>();

@@ -30,7 +30,7 @@ void check_policy(const Options& options, const Workload& workload, Rank world) 
 Training training_of(const Options& options) {
   if (options.bytes > 0) return {};
   if (options.by_graph) return {.trace = load_trace(options.workload, options.communicator_file)};
-  Training training{.workload = load_workload(options.workload)};
+  Training training{.workload = load_workload(options.workload, options.communicator_file, options.network.spec())};
   if (!options.compress.empty()) training.codec = planning::measure_codec(options.compress);
   return training;
 }
@@ -64,8 +64,9 @@ Prediction predict(const Options& options, const Training& training, const Topol
   }
   if (training.trace) return {.world = world, .step = simulate_step(*training.trace, topology, how)};
   if (options.bytes == 0) {
-    how = with_codec(how, training.codec, world);
     const Workload workload = rescaled(training.workload, world);
+    check_world(workload, world);
+    how = with_codec(how, training.codec, averaging_ranks(workload, world));
     Prediction result{.world = world, .step = simulate_step(workload, topology, how)};
     if (options.sync.empty()) return result;
     const Rank replicas = replicas_of(workload, world);

@@ -4,18 +4,28 @@
 
 #include "ranvier/chakra.h"
 #include "ranvier/design_files.h"
+#include "ranvier/error.h"
+#include "ranvier/network.h"
 #include "ranvier/workload_file.h"
 
 namespace ranvier::simulation {
 
-Workload load_workload(const std::string& spec_or_file) {
-  if (spec_or_file.ends_with(".toml")) return read_workload(spec_or_file);
-  if (is_trace(spec_or_file)) return read_chakra_trace(spec_or_file);
-  if (spec_or_file.ends_with(".txt")) return read_astra_workload(spec_or_file, false);
-  return make_workload(spec_or_file);
-}
+bool names_an_astra_text(std::string_view name) { return name.ends_with(".txt"); }
 
-bool is_trace(std::string_view name) { return name.ends_with(".et"); }
+Workload load_workload(const std::string& spec_or_file, const std::string& communicator_file,
+                       const std::string& network) {
+  if (spec_or_file.ends_with(".toml")) return read_workload(spec_or_file);
+  if (names_a_trace(spec_or_file)) return read_chakra_trace(spec_or_file);
+  if (!names_an_astra_text(spec_or_file)) return make_workload(spec_or_file);
+  if (communicator_file.empty()) return read_astra_workload(spec_or_file, false);
+  if (!names_a_shape(network))
+    throw Error(ErrorKind::usage,
+                fmt::format("--communicator says how much of each dimension the groups of {} span, and {} has none; "
+                            "give a shape as --topology, such as RI(4)_SW(8)",
+                            spec_or_file, network));
+  const NetworkShape shape = parse_network(network);
+  return with_groups(read_astra_workload(spec_or_file, true), read_libra_communicator(communicator_file, shape), shape);
+}
 
 ExecutionTrace load_trace(const std::string& file, const std::string& communicator_file) {
   ExecutionTrace trace = read_chakra_graph(file);

@@ -65,12 +65,13 @@ class Budget {
 constexpr double share_of_factor = 0.4;
 constexpr double share_of_sizes = 0.7;
 
-StepSimulation as_planned(const Plan& plan, const PlanNetwork& network, const CodecSpeed& codec) {
+StepSimulation as_planned(const Plan& plan, const PlanNetwork& network, const CodecSpeed& codec,
+                          const Workload& workload) {
   return with_codec({.algorithm = plan.all_reduce.empty() ? "ring" : plan.all_reduce.back().algorithm,
                      .by_size = plan.all_reduce,
                      .bucket_bytes = static_cast<double>(plan.bucket_bytes),
                      .options = network.options},
-                    codec, network.topology.world);
+                    codec, averaging_ranks(workload, network.topology.world));
 }
 
 // How many times slower the network is: the factor by which the plan's own step waits as long as was measured.
@@ -130,7 +131,7 @@ trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& curr
     throw Error(ErrorKind::usage, fmt::format("its policy is {}, whose steps are not alike", plan.sync));
   const double computing = std::max(measured.step - measured.waiting, 1e-9);
   const double expected = std::max(planned.step - planned.waiting, 1e-9);
-  Workload workload = rescaled(simulation::load_workload(plan.workload), plan.ranks);
+  Workload workload = rescaled(simulation::load_workload(plan.workload, plan.communicator, plan.network), plan.ranks);
   double recorded_ns = workload.idle_ns;
   for (const Layer& layer : workload.layers)
     recorded_ns += layer.forward.compute_ns + layer.input_gradient.compute_ns + layer.weight_gradient.compute_ns;
@@ -157,7 +158,7 @@ trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& curr
   auto& codecs = question.search.codecs;
   if (std::ranges::find(codecs, codec_now, &CodecSpeed::spec) == codecs.end())
     codecs.push_back(planning::measure_codec(codec_now));
-  StepSimulation how = as_planned(plan, now, *std::ranges::find(codecs, codec_now, &CodecSpeed::spec));
+  StepSimulation how = as_planned(plan, now, *std::ranges::find(codecs, codec_now, &CodecSpeed::spec), workload);
   double factor = 1;
   StepPrediction unchanged;
   try {

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "ranvier/workload.h"
 
 namespace ranvier {
+
+// Whether a file of that name is one of Chakra's: .et, or .et.gz where it was compressed with gzip.
+inline bool names_a_trace(std::string_view name) { return name.ends_with(".et") || name.ends_with(".et.gz"); }
 
 struct Operation {
   std::string name = {};  // for messages: which one of the trace it is

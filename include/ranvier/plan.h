@@ -27,8 +27,10 @@ struct CodecSpeed {
                          // back (coded_exchange): the pattern of the algorithm `direct`
 };
 
-// The same step with compressed gradients; its buckets are of so many bytes of gradient.
-StepSimulation with_codec(StepSimulation how, const CodecSpeed&, Rank world);
+// The same step with gradients compressed, which so many ranks average; its buckets are of so many bytes of gradient.
+StepSimulation with_codec(StepSimulation how, const CodecSpeed&, Rank replicas);
+// How many ranks average a gradient of the workload.
+Rank averaging_ranks(const Workload&, Rank world);
 
 // A synchronization policy, and by how much of its time it has to be faster than an exact one: a step of its own is
 // worth less (choose_policy.h).

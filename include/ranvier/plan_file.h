@@ -16,7 +16,7 @@ namespace ranvier {
 struct Plan {
   // What it is for.
   std::string workload = {};
-  std::string communicator = {};  // of a trace: the file of its process groups
+  std::string communicator = {};  // of a trace and of ASTRA-sim's text: the file of its groups
   std::string network = {};       // as make_topology takes it, or a file of ranvier probe
   double link_gbit = 0;           // of each link, with its latency; 0: the file says so
   double latency_us = 0;

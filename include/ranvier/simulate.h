@@ -169,12 +169,16 @@ SwitchSum summed_by_switches(const Topology&, double bytes, std::size_t slice_by
 inline constexpr std::string_view in_network = "in_network";
 
 struct StepSimulation {
-  std::string algorithm = "ring";              // of gradients, as parse_algorithm takes it, or in_network
+  // Of every all_reduce, as parse_algorithm takes it, or in_network. A division that it names, as torus:2x4, is that of
+  // the data groups; other groups that it does not suit take the algorithm's own.
+  std::string algorithm = "ring";
   std::vector<FastestAlgorithm> by_size = {};  // instead of it, where it has a row
-  double bucket_bytes = 25e6;                  // gradients go together up to this size, in the order they become ready
-  double gradient_scale = 1;                   // bytes on the wire per byte of gradient
-  double codec_ns_per_byte = 0;                // to encode and decode a byte of the wire, one after another
-  std::size_t at_once = ordinary_lanes;        // buckets under way, as in a communicator
+  // Gradients go to the owners of their parts and back, as codes that cannot be added do: the pattern of direct.
+  bool averages_by_owners = false;
+  double bucket_bytes = 25e6;            // gradients go together up to this size, in the order they become ready
+  double gradient_scale = 1;             // bytes on the wire per byte of gradient
+  double codec_ns_per_byte = 0;          // to encode and decode a byte of the wire, one after another
+  std::size_t at_once = ordinary_lanes;  // buckets under way, as in a communicator
   SimulateOptions options = {};
 };
 
@@ -184,6 +188,10 @@ struct StepSimulation {
 // groups first, then experts, data and the pipeline, and all groups of a role communicate at the same time over the
 // links that they share. Throws Error{usage} where the degrees do not multiply to the world.
 StepPrediction simulate_step(const Workload&, const Topology&, const StepSimulation& = {});
+
+// Throws Error{usage} for a world that the degrees of the workload, or a trace's groups, do not divide.
+void check_world(const Workload&, Rank world);
+void check_world(const ExecutionTrace&, const Topology&);
 
 // A recorded step by its own graph: whatever has ended what it waits for goes on, one computation at a time, and of
 // each group one collective, one message out and one in, in the order of the operations. All ranks do as the recorded

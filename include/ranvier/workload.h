@@ -1,7 +1,9 @@
 // What training asks of a network in one step: layers, what each computes, and what it sends in which group.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -54,9 +56,19 @@ struct Degrees {
   int pipeline = 1;
 };
 
+// Members of a group along one axis of the ranks' numbers: so many, that far apart.
+struct Grouping {
+  Rank size = 1;
+  Rank stride = 1;
+  auto operator<=>(const Grouping&) const = default;
+};
+// Along several axes, the innermost first: groups are numbered along the first axis first. None: each rank by itself.
+using Axes = std::vector<Grouping>;
+
 struct Workload {
   std::string name = {};
   Degrees degrees = {};
+  std::map<Role, Axes> groups = {};  // that a file gives by pass, in place of what the degrees make
   std::vector<Layer> layers = {};
   double idle_ns = 0;  // loading data and the optimizer, where they were measured
   // A pipeline that fills and drains: how much of the time of its passes, and of what they wait for in other stages as
@@ -89,6 +101,11 @@ struct Placement {
 // the pipeline. Throws Error{usage} where degrees do not fit: their product must be the NPUs of the network, and each
 // group must span whole dimensions but for the outermost of its own, which it may share.
 Placement place(const Degrees&, const NetworkShape&);
+
+// The same with the groups of its passes, of which the placement says how much of each dimension they span. Those of
+// weight gradients have in each dimension what the groups of the other passes leave between them, as data groups have
+// beside tensor groups, where both are to fit into it. Throws Error{usage} where groups do not divide a dimension.
+Workload with_groups(Workload, const Placement&, const NetworkShape&);
 
 // In which order chunks of a collective take the dimensions.
 enum class ChunkOrder : std::uint8_t {

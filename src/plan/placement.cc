@@ -102,4 +102,41 @@ Placement place(const Degrees& degrees, const NetworkShape& shape) {
   return placement;
 }
 
+namespace {
+
+// `beside`: how much of each dimension other groups take, behind which these begin.
+Axes axes_of(const GroupSizes& group, const GroupSizes& beside, const NetworkShape& shape) {
+  Axes axes;
+  Rank stride = 1;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    const auto& dimension = shape.dimensions[i];
+    const int inner = group[i] * beside[i] <= dimension.size ? beside[i] : 1;
+    if (dimension.size % (inner * group[i]) != 0)
+      throw Error(
+          ErrorKind::usage,
+          fmt::format("groups of {} do not divide dimension {} of {}, and what is left over has no group; write "
+                      "a divisor of {}",
+                      group[i], i, to_string(shape), dimension.size));
+    const Grouping axis{.size = group[i], .stride = stride * inner};
+    stride *= dimension.size;
+    if (axis.size == 1) continue;
+    if (!axes.empty() && axes.back().stride * axes.back().size == axis.stride)
+      axes.back().size *= axis.size;
+    else
+      axes.push_back(axis);
+  }
+  return axes;
+}
+
+}  // namespace
+
+Workload with_groups(Workload workload, const Placement& placement, const NetworkShape& shape) {
+  const GroupSizes alone(shape.dimensions.size(), 1);
+  GroupSizes model = placement.of(Role::forward);
+  for (std::size_t i = 0; i < model.size(); ++i) model[i] = std::max(model[i], placement.of(Role::input_gradient)[i]);
+  for (const Role role : {Role::forward, Role::input_gradient, Role::weight_gradient})
+    workload.groups[role] = axes_of(placement.of(role), role == Role::weight_gradient ? model : alone, shape);
+  return workload;
+}
+
 }  // namespace ranvier

@@ -1,5 +1,6 @@
 """ranvier simulate: predictions from the command line."""
 
+import gzip
 import json
 import resource
 from collections import defaultdict
@@ -126,6 +127,20 @@ class Prediction(ProgramTest):
         self.assertEqual([each["world"] for each in found["worlds"]], [8, 16, 32])
         steps = [each["step_ns"] for each in found["worlds"]]
         self.assertEqual(steps, sorted(steps))
+
+    def test_of_many_worlds_leaves_out_those_that_the_workload_does_not_divide(self):
+        words = ("--workload", "llama3-70b:tp=8,pp=4", "--link-rate", "400Gbit")
+        result = simulate(*words, "--world", "8..128")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertTrue(result.stdout.startswith("# left out: 8, 16 ranks; workload llama3-70b is divided into tp=8,"))
+        found = as_json(*words, "--world", "8..128")
+        self.assertEqual([each["world"] for each in found["worlds"]], [32, 64, 128])
+        self.assertEqual([each["world"] for each in found["left_out"]], [8, 16])
+        self.assertIn("which does not make 16 ranks", found["left_out"][1]["why"])
+        self.assertNotIn("left_out", as_json(*words, "--world", "32..64"))
+        result = simulate(*words, "--world", "4..16")
+        self.assert_sentence(result, 2, "which does not make 4 ranks")
+        self.assertEqual(result.stdout, "")
 
     def test_of_many_worlds_keeps_what_it_found_where_it_cannot_go_on(self):
         words = ("--workload", "resnet50", "--algorithm", "torus:4x4", "--world", "16..64", "--link-rate", "1Gbit")
@@ -582,6 +597,34 @@ class WrongUsage(ProgramTest):
             self.assertEqual([role["role"] for role in found["roles"]], ["tensor"])
             self.assertAlmostEqual(found["step_ns"] / 1.5e9, 1, delta=1e-3)
 
+    def test_of_astra_sims_text_may_have_the_groups_of_libras_communicator(self):
+        """Of 32 NPUs: activations in rings and half of each full connection, gradients in the rest, and in the switches."""
+        with temporary_folder() as folder:
+            text, groups, plan = folder / "w.txt", folder / "groups.yml", str(folder / "plan.toml")
+            text.write_text("Q -1 0 ALLREDUCE 100000000 0 ALLREDUCE 100000000 0 ALLREDUCE 60000000 0\n")
+            groups.write_text("Forward: [2, 2, -1]\nInputGrad: [2, 2, -1]\nWeightGrad: [-1, 2, 4]\n")
+            network = ("--topology", "SW(2)_SW(4)_SW(4)", "--link-rate", "8Gbit", "--latency-us", "0")
+            words = ("--workload", str(text), *network, "--communicator", str(groups), "--world", "32")
+            found = as_json(*words, "--algorithm", "multi_dimensional:2x4")
+            by_pass = {role["role"]: role["communication_ns"] for role in found["roles"]}
+            # The same groups: four in a row, and the eight at the same place in such rows.
+            text.write_text("HYBRID_TRANSFORMER model_parallel_NPU_group: 4\n1\n" + text.read_text())
+            divided = as_json(*words[:2], *network, "--world", "32", "--algorithm", "multi_dimensional:2x4")
+            by_role = {role["role"]: role["communication_ns"] for role in divided["roles"]}
+            self.assertAlmostEqual(by_pass["forward"] * 2, by_role["tensor"], delta=1)
+            self.assertAlmostEqual(by_pass["input_gradient"] * 2, by_role["tensor"], delta=1)
+            self.assertAlmostEqual(by_pass["weight_gradient"], by_role["data"], delta=1)
+            for flag in (("--sync", "local:4"), ("--jitter", "0.1x4")):
+                self.assert_sentence(simulate(*words, *flag), 2, f"{flag[0]} is of replicas, and groups by pass")
+                self.assert_sentence(run("plan", *words, *flag), 2, "are of replicas, and groups by pass")
+            on_a_star = (*words[:2], *words[-4:])
+            self.assert_sentence(simulate(*on_a_star), 2, "and star has none; give a shape as --topology, such as RI(4)_SW(8)")
+            self.assertEqual(run("plan", *words, "--output", plan, limit=100).returncode, 0)
+            again = as_json("--plan", plan)
+            self.assertAlmostEqual(again["step_ns"], again["planned_step_ns"], delta=1)
+            groups.write_text("Forward: [2, 3, -1]\nInputGrad: [2, 2, -1]\nWeightGrad: [-1, 2, 4]\n")
+            self.assert_sentence(simulate(*words), 2, "groups of 3 do not divide dimension 1 of SW(2)_SW(4)_SW(4)")
+
     def test_a_file_that_is_no_workload_is_named(self):
         with temporary_folder() as folder:
             for name, content in (("w.toml", "[[laier]]\n"), ("w.et", "x"), ("w.txt", "a b\n")):
@@ -616,8 +659,39 @@ class OfATrace(ProgramTest):
         self.assertEqual([each["end_ns"] for each in found["critical_path"]], [100_000, 140_000, found["step_ns"]])
         said = simulate(*self.words, "--world", "4").stdout
         self.assertIn("process group 1 communicate for 0.0400 ms, 0.0100 of them exposed\n", said)
-        many = as_json(*self.words, "--world", "4..16")["worlds"]
-        self.assertEqual([each["world"] for each in many], [4, 8, 16])
+        many = as_json(*self.words, "--world", "1..16")
+        self.assertEqual([each["world"] for each in many["worlds"]], [4, 8, 16])
+        self.assertEqual([each["world"] for each in many["left_out"]], [1, 2])
+
+    def test_may_be_compressed_with_gzip(self):
+        """In several members, as tools that append to a file leave it, and whatever its name."""
+        self.trace.write_bytes(chakra([{"after": [], "us": 10}, {"after": [0], "bytes": 8_000}]))
+        plain, bytes_of = as_json(*self.words, "--world", "4"), self.trace.read_bytes()
+        packed = self.trace.with_name("step.0.et.gz")
+        packed.write_bytes(gzip.compress(bytes_of[:20]) + gzip.compress(bytes_of[20:]))
+        words = ("--workload", str(packed), *self.words[2:], "--world", "4")
+        self.assertEqual(as_json(*words)["critical_path"], plain["critical_path"])
+        self.trace.write_bytes(packed.read_bytes())
+        self.assertEqual(as_json(*self.words, "--world", "4")["step_ns"], plain["step_ns"])
+        plan = str(self.trace.with_name("plan.toml"))
+        self.assertEqual(run("plan", *words, "--output", plan, limit=100).returncode, 0)
+        self.assertEqual(as_json("--plan", plan)["world"], 4)
+        of_design = ("design", "--workload", str(packed), "--network", "RI(2)_SW(2)", "--budget", "9")
+        self.assertEqual(run(*of_design).returncode, 0)
+        whole = gzip.compress(bytes_of)
+        for content, sentence in (
+            (whole[:-9], f"{packed}: it is gzip-compressed and ends too early, after {len(whole) - 9} bytes; is it whole?"),
+            (whole[:2], f"{packed}: it is gzip-compressed and ends too early, after 2 bytes; is it whole?"),
+            (whole[:12] + b"\xff\xff" + whole[14:], f"{packed}: it is gzip-compressed and damaged at byte "),
+            (whole[:-8] + bytes(8), f"{packed}: it is gzip-compressed and damaged at byte "),
+            (whole + b"more", f"{packed}: behind what is gzip-compressed it has 4 bytes that are not, from byte {len(whole)} on"),
+        ):
+            packed.write_bytes(content)
+            self.assert_sentence(simulate(*words), 1, sentence)
+            self.assert_sentence(run(*of_design), 1, sentence)
+        text = self.trace.with_name("w.txt")
+        text.write_bytes(gzip.compress(b" " * (65 << 20)))
+        self.assert_sentence(simulate("--workload", str(text), "--world", "2"), 1, "it unpacks to more than 64 MiB")
 
     def test_needs_to_be_told_its_groups(self):
         words = ("--workload", str(self.trace), *self.LINKS, "--world", "4")
@@ -657,7 +731,7 @@ class OfATrace(ProgramTest):
         of_gradients = (*words, "--communicator", str(self.groups), "--compress", "int8")
         self.assert_sentence(run(*of_gradients), 2, "--compress is of gradients that replicas average, which")
         of_a_name = ("plan", "--workload", "resnet50", "--world", "4", "--communicator", str(self.groups))
-        self.assert_sentence(run(*of_a_name), 2, "--communicator is of the process groups of Chakra traces")
+        self.assert_sentence(run(*of_a_name), 2, "--communicator is of Chakra traces and of ASTRA-sim's text")
         self.trace.write_bytes(chakra([*self.NODES[:1], self.NODES[3] | {"after": [0]}]))
         self.assertEqual(run(*words, "--compress", "none", "--sync", "bsp", limit=100).returncode, 0)
         self.trace.write_bytes(chakra([{"after": [], "us": 1}, {"after": [0], "bytes": 4}]))

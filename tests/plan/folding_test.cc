@@ -87,7 +87,7 @@ TEST(Folding, OfSeveralKindsOfRanksChangesNothing) {
     const char* topology;
     Rank world;
     const char* algorithm;
-    plan::Grouping group;
+    Grouping group;
     Rank kinds;  // 0: none are alike
     std::size_t slice_bytes = 400;
   };

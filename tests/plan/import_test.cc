@@ -72,6 +72,23 @@ TEST_F(Import, LibrasFilesGiveItsProblem) {
   EXPECT_NEAR(step_ns(step, split), step_ns(known, split), 1e-3);
 }
 
+// Tensor groups of 16 NPUs in a row, and data groups of all that have the same place in theirs.
+TEST_F(Import, LibrasGroupsAreRanks) {
+  const NetworkShape shape = read_libra_network(file("network.yml", network_text));
+  const auto groups = [&](const std::string& text) {
+    return with_groups({}, read_libra_communicator(file("groups.yml", text), shape), shape).groups;
+  };
+  const auto gpt3 = groups(communicator_text);
+  EXPECT_EQ(gpt3.at(Role::forward), (Axes{{.size = 16, .stride = 1}}));
+  EXPECT_EQ(gpt3.at(Role::input_gradient), (Axes{{.size = 16, .stride = 1}}));
+  EXPECT_EQ(gpt3.at(Role::weight_gradient), (Axes{{.size = 256, .stride = 16}}));
+  // Where both are of all of a dimension they are the same NPUs there.
+  const auto both = groups("Forward: [4, -1, 2, 32]\nInputGrad: [-1, -1, -1, -1]\nWeightGrad: [4, -1, 4, -1]\n");
+  EXPECT_EQ(both.at(Role::forward), (Axes{{4, 1}, {2, 32}, {32, 128}}));
+  EXPECT_EQ(both.at(Role::input_gradient), Axes{});
+  EXPECT_EQ(both.at(Role::weight_gradient), (Axes{{4, 1}, {4, 32}}));
+}
+
 TEST_F(Import, HeaderLinesOfAstraSimSayWhoCommunicates) {
   const std::string layer = "a -1 1 ALLREDUCE 16 2 NONE 0 3 ALLREDUCE 8 10\r\n";
   const auto read = [&](const std::string& header, bool by_pass = false) {

@@ -73,6 +73,40 @@ TEST(Step, ATensorGroupIsWaitedFor) {
   }
 }
 
+// Of four ranks with links of their own: a ring sends 2 x 3/4 of a vector, one_round the whole of it to three others.
+TEST(Step, EveryRoleSumsByTheAlgorithm) {
+  Workload workload{.degrees = {.tensor = 4}, .layers = {layer(0, 1000)}};
+  workload.layers[0].forward.communications = {{Collective::all_reduce, 800, Role::tensor}};
+  const auto takes = [&](const StepSimulation& how) {
+    const auto step = simulate_step(workload, topology::star(16, one_byte_a_ns), how);
+    EXPECT_EQ(step.roles.size(), 2u);
+    return std::pair(step.roles[0].communication_ns, step.roles[1].communication_ns);  // tensor, data
+  };
+  const auto near = [](double tensor_ns, double data_ns) {
+    return testing::Pair(testing::DoubleNear(tensor_ns, 1e-6), testing::DoubleNear(data_ns, 1e-6));
+  };
+  EXPECT_THAT(takes({}), near(1200, 1500));
+  EXPECT_THAT(takes({.algorithm = "one_round"}), near(2400, 3000));
+  const std::vector<FastestAlgorithm> table{{.up_to = 900, .algorithm = "one_round"}};
+  EXPECT_THAT(takes({.by_size = table}), near(2400, 1500));
+  // Codes go to the owners of parts, 1/4 of a vector to each of three, and back; activations are not coded.
+  EXPECT_THAT(takes({.algorithm = "one_round", .averages_by_owners = true}), near(2400, 1500));
+  EXPECT_THAT(takes({.algorithm = std::string(in_network)}), near(800, 1000));
+}
+
+// A grid is one of the data groups' ranks; tensor groups that it is too large for take one of their own.
+TEST(Step, AGridThatIsNamedIsThatOfDataGroups) {
+  Workload workload{.degrees = {.tensor = 4}, .layers = {layer(0, 8000)}};
+  workload.layers[0].forward.communications = {{Collective::all_reduce, 8000, Role::tensor}};
+  const auto step = [&](const std::string& algorithm) {
+    return simulate_step(workload, topology::star(32, {}), {.algorithm = algorithm});
+  };
+  EXPECT_EQ(step("torus:4x2").roles[0].communication_ns, step("torus").roles[0].communication_ns);
+  EXPECT_NE(step("torus:4x2").roles[0].communication_ns, step("ring").roles[0].communication_ns);
+  EXPECT_THROW(step("torus:2x2"), Error);  // nobody's but the tensor groups'
+  EXPECT_THROW(step("torus:3x3"), Error);
+}
+
 // On a ring of eight with tensor groups of two, each rank's next one in its data group stands two links away: each link
 // carries what two groups send.
 TEST(Step, GroupsOfARoleShareLinks) {

@@ -69,7 +69,8 @@ TEST(Plan, CodesThatCannotBeAddedGoToTheOwnersOfParts) {
   const CodecSpeed codec{
       .spec = "c", .wire_bytes = 0.5, .encode_ns_per_byte = 4, .decode_ns_per_byte = 2, .summable = false};
   const StepSimulation how = with_codec({.algorithm = "ring", .bucket_bytes = 1000}, codec, 4);
-  EXPECT_EQ(how.algorithm, "direct");
+  EXPECT_EQ(how.algorithm, "ring");  // of what is not coded
+  EXPECT_TRUE(how.averages_by_owners);
   EXPECT_EQ(how.bucket_bytes, 500);
   EXPECT_DOUBLE_EQ(how.codec_ns_per_byte * how.gradient_scale, 4 * 1.25 + 2 * 2 * 0.75);
 }

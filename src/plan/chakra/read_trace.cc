@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "chakra.pb.h"
+#include "plan/import/gzip.h"
 #include "plan/import/text_file.h"
 #include "plan/workloads/models.h"
 #include "ranvier/chakra.h"
@@ -24,10 +25,15 @@ namespace {
 
 using google::protobuf::io::CodedInputStream;
 
+// "step.0" of step.0.et and of step.0.et.gz.
+std::string name_of(const std::filesystem::path& path) {
+  return std::filesystem::path(plan::without_gz(path.filename().string())).stem().string();
+}
+
 class Trace {
  public:
   explicit Trace(const std::filesystem::path& path)
-      : file_(path.string()), rank_(rank_of(path.stem().extension().string())) {
+      : file_(path.string()), rank_(rank_of(std::filesystem::path(name_of(path)).extension().string())) {
     // Those of PyTorch have some hundred bytes for each operator.
     constexpr std::size_t most_bytes = std::size_t{1} << 30;
     const std::string bytes = plan::read_text(path, most_bytes);
@@ -331,7 +337,7 @@ class Trace {
 
 }  // namespace
 
-Workload read_chakra_trace(const std::filesystem::path& path) { return Trace(path).workload(path.stem().string()); }
-ExecutionTrace read_chakra_graph(const std::filesystem::path& path) { return Trace(path).graph(path.stem().string()); }
+Workload read_chakra_trace(const std::filesystem::path& path) { return Trace(path).workload(name_of(path)); }
+ExecutionTrace read_chakra_graph(const std::filesystem::path& path) { return Trace(path).graph(name_of(path)); }
 
 }  // namespace ranvier

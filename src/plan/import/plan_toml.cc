@@ -41,7 +41,7 @@ class Reader {
     sync(plan, root);
     plan.place = file_.text(root, "place", "");
     placement(plan, root);
-    if (!plan.workload.ends_with(".et") || root.contains("bucket_bytes"))
+    if (!names_a_trace(plan.workload) || root.contains("bucket_bytes"))
       plan.bucket_bytes = static_cast<std::size_t>(file_.whole(file_.need(root, "bucket_bytes", what), 1, most_bytes));
     for (const auto& each : file_.list(root, "because")) plan.because.push_back(file_.text(each));
     const auto& prediction = file_.table(file_.need(root, "prediction", what), "prediction");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/whole_file.h"
+#include "plan/import/gzip.h"
 #include "ranvier/error.h"
 
 namespace ranvier::plan {
@@ -15,7 +16,11 @@ std::string read_text(const std::filesystem::path& path, std::size_t most_bytes)
   if (!file.problem.empty())
     throw Error(ErrorKind::config,
                 fmt::format("cannot read {} ({}); name a file that is there", path.string(), file.problem));
-  return std::move(file.text);
+  if (!is_gzipped(file.text)) return std::move(file.text);
+  Unpacked unpacked = gunzip(file.text, most_bytes);
+  if (!unpacked.problem.empty())
+    throw Error(ErrorKind::config, fmt::format("cannot read {}: {}", path.string(), unpacked.problem));
+  return std::move(unpacked.text);
 }
 
 std::string quotable(std::string_view text, std::size_t most_letters) {

@@ -8,7 +8,8 @@
 
 namespace ranvier::plan {
 
-// Throws Error{config} where the file cannot be read, is no regular one or is larger than that.
+// Unpacked, where it was compressed with gzip. Throws Error{config} where the file cannot be read, is no regular one,
+// is larger than that or unpacks to more.
 std::string read_text(const std::filesystem::path&, std::size_t most_bytes = std::size_t{64} << 20);
 
 // What a sentence quotes of a file: its first letters on one line, '?' for what no terminal shows.

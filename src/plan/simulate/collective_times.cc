@@ -73,6 +73,12 @@ std::vector<Rank> counted_ranks(Rank world) {
   return ranks;
 }
 
+// Whether the grid behind an algorithm's name, if there is one, is of so many ranks. Nodes are of any number.
+bool suits(const AlgorithmSpec& spec, Rank ranks) {
+  if (spec.dims.empty() || spec.algorithm().dims != Dims::grid) return true;
+  return std::accumulate(spec.dims.begin(), spec.dims.end(), std::int64_t{1}, std::multiplies<>()) == ranks;
+}
+
 std::optional<Topology> without_bursts(const Topology& topology) {
   if (std::ranges::none_of(topology.links, [](const Link& link) { return link.speed.burst_bytes > 0; })) return {};
   Topology steady = topology;
@@ -145,6 +151,7 @@ CollectiveTimes::CollectiveTimes(const Workload& workload, const Topology& topol
                                  std::optional<RankGroups> averaging)
     : topology_(topology),
       grid_(workload, topology.world),
+      groups_(workload.groups),
       averaging_(std::move(averaging)),
       options_(options),
       without_bursts_(without_bursts(topology)) {
@@ -155,14 +162,27 @@ CollectiveTimes::CollectiveTimes(const Workload& workload, const Topology& topol
       grid_.dims(averaging_ && !averaging_->empty() ? static_cast<Rank>(averaging_->front().size()) : 0);
 }
 
+Axes CollectiveTimes::axes_of(Role role) const {
+  const auto found = groups_.find(role);
+  return found == groups_.end() ? Axes{grid_.of(role)} : found->second;
+}
+
 bool CollectiveTimes::has_peers(const Communication& what) const {
   if (averaging_ && is_average(what)) return !averaging_->empty();
-  return grid_.of(what.role).size > 1;
+  return size_of(axes_of(what.role)) > 1;
+}
+
+std::string CollectiveTimes::suited(const std::string& algorithm, const Communication& what) const {
+  if (algorithm == in_network) return algorithm;
+  const AlgorithmSpec spec = parse_algorithm(algorithm);
+  const Rank averaging = size_of(axes_of(groups_.empty() ? Role::data : Role::weight_gradient));
+  const bool is_own = suits(spec, size_of(who(what).axes)) || !suits(spec, averaging);
+  return is_own ? algorithm : std::string(spec.algorithm().name);
 }
 
 CollectiveTimes::Who CollectiveTimes::who(const Communication& what) const {
   if (averaging_ && is_average(what)) return {.in_nodes = true};
-  return {.axes = {grid_.of(what.role)}};
+  return {.axes = axes_of(what.role)};
 }
 
 CollectiveTimes::Kind& CollectiveTimes::kind(const Communication& what, const Who& who, const std::string& algorithm) {
@@ -186,7 +206,7 @@ CollectiveTimes::Kind CollectiveTimes::made(Collective collective, const Who& wh
     return {.schedule = in_groups(collective, topology_.world, *averaging_, algorithm), .grid = grid_of_roles_};
   if (algorithm != in_network)
     return {.schedule = in_all_groups(collective, topology_.world, who.axes, algorithm, who.hops),
-            .grid = grid_of_roles_};
+            .grid = groups_.empty() ? grid_of_roles_ : grid_of(who.axes, topology_.world)};
   if (who.axes.size() != 1)
     throw Error(ErrorKind::usage, "switches add up in groups whose ranks stand evenly apart; leave out --in-network");
   auto [schedule, topology] = summed_by_switches(topology_, who.axes.front(), slices);

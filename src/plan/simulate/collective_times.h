@@ -29,6 +29,8 @@ class CollectiveTimes {
   CollectiveTimes(const Workload&, const Topology&, const SimulateOptions&, std::optional<RankGroups> averaging = {});
 
   bool has_peers(const Communication&) const;
+  // The algorithm, without a division that is the data groups' and not one of those that sum this.
+  std::string suited(const std::string& algorithm, const Communication&) const;
   const Topology& topology() const { return topology_; }
   const SimulateOptions& options() const { return options_; }
   Rank world() const { return topology_.world; }
@@ -86,6 +88,7 @@ class CollectiveTimes {
   };
   using KindKey = std::tuple<std::string, Collective, Who, std::size_t>;  // the last: slices, of switches' sums
 
+  Axes axes_of(Role) const;
   Who who(const Communication&) const;
   Kind& kind(const Communication&, const Who&, const std::string& algorithm);
   Kind made(Collective, const Who&, const std::string& algorithm, std::size_t slices) const;
@@ -97,6 +100,7 @@ class CollectiveTimes {
 
   const Topology& topology_;
   const Grid grid_;
+  const std::map<Role, Axes> groups_;
   const std::optional<RankGroups> averaging_;
   SimulateOptions options_;
   std::vector<Rank> grid_of_roles_;

@@ -2,7 +2,6 @@
 // of the whole world. They share links, so that one of them alone would say too little.
 #pragma once
 
-#include <compare>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,22 +12,13 @@
 
 namespace ranvier::plan {
 
-// Ranks are numbered along tensor groups first, then expert groups, what is left of the data groups, and the pipeline:
-// members of a group are `stride` apart.
-struct Grouping {
-  Rank size = 1;
-  Rank stride = 1;
-  auto operator<=>(const Grouping&) const = default;
-};
-// Along several axes of the world's numbers, the innermost first: groups are numbered along the first axis first. None:
-// each rank by itself.
-using Axes = std::vector<Grouping>;
 Rank size_of(const Axes&);
 // Those of the group that has these ranks, where the world is made of groups like it.
 std::optional<Axes> axes_of(std::span<const Rank> ranks, Rank world);
 // The world's numbers, divided where groups begin and end; as SimulateOptions::grid has them.
 std::vector<Rank> grid_of(const Axes&, Rank world);
 
+// Ranks are numbered along tensor groups first, then expert groups, what is left of the data groups, and the pipeline.
 class Grid {
  public:
   // Throws Error{usage} where the degrees do not multiply to the world.

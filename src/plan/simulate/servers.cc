@@ -15,6 +15,7 @@
 #include "plan/simulate/levels.h"
 #include "plan/simulate/own_pace.h"
 #include "plan/simulate/policy.h"
+#include "plan/simulate/step.h"
 #include "ranvier/server.h"
 #include "sync/serving.h"
 
@@ -49,7 +50,7 @@ class ServerRun final : OwnPace {
         rule_(policy.server().value()),
         codec_ns_(bytes_ * how.codec_ns_per_byte) {
     form_teams(policy);
-    const std::string algorithm = how.by_size.empty() ? how.algorithm : how.by_size.back().algorithm;
+    const std::string algorithm = average_algorithm_for(how, bytes_);
     for (Team& team : teams_) time_inside(team, algorithm, times.options());
     // Rank 0, which gives samples out, hears of each push.
     const auto owned = owned_shares(rule_, topology_.world);

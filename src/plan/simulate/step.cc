@@ -43,7 +43,7 @@ class Collectives {
   // `saved_up_ns`: how much of what links saved up is left for it, as time in which they rested; it takes its part.
   Taken take(const Communication& what, double& saved_up_ns) {
     using Links = plan::CollectiveTimes::Links;
-    const std::string algorithm = plan::is_average(what) ? plan::algorithm_for(how_, what.bytes) : "ring";
+    const std::string algorithm = algorithm_of(what);
     if (bounds_) {
       auto least = times_.at_least(what, algorithm);
       return {.ns = least.ns, .least = std::move(least)};
@@ -60,6 +60,12 @@ class Collectives {
 
  private:
   using Lengths = plan::CollectiveTimes::Lengths;
+
+  std::string algorithm_of(const Communication& what) const {
+    if (plan::is_average(what)) return plan::average_algorithm_for(how_, what.bytes);
+    if (what.collective != Collective::all_reduce) return "ring";
+    return times_.suited(plan::algorithm_for(how_, what.bytes), what);
+  }
 
   const StepSimulation& how_;
   plan::CollectiveTimes& times_;
@@ -250,6 +256,8 @@ class StepRun {
 
 }  // namespace
 
+void check_world(const Workload& workload, Rank world) { (void)plan::Grid(workload, world); }
+
 StepPrediction simulate_step(const Workload& workload, const Topology& topology, const StepSimulation& how) {
   plan::CollectiveTimes times(workload, topology, how.options);
   return plan::simulate_step(workload, how, times);
@@ -265,6 +273,10 @@ const std::string& algorithm_for(const StepSimulation& how, double bytes) {
   for (const FastestAlgorithm& each : how.by_size)
     if (bytes <= static_cast<double>(each.up_to)) return each.algorithm;
   return how.algorithm;
+}
+
+std::string average_algorithm_for(const StepSimulation& how, double bytes) {
+  return how.averages_by_owners ? "direct" : algorithm_for(how, bytes);
 }
 
 StepPrediction simulate_step(const Workload& workload, const StepSimulation& how, CollectiveTimes& times) {

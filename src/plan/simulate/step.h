@@ -11,8 +11,9 @@ namespace ranvier::plan {
 // Whether it averages gradients over replicas, among the collectives of a weight gradient: what buckets hold.
 bool is_average(const Communication&);
 
-// Of averages of so many bytes.
+// Of a sum of so many bytes, and of an average of gradients.
 const std::string& algorithm_for(const StepSimulation&, double bytes);
+std::string average_algorithm_for(const StepSimulation&, double bytes);
 
 // `times` are those of this workload's degrees, of a trace of an undivided one, and of how.options.
 StepPrediction simulate_step(const Workload&, const StepSimulation& how, CollectiveTimes& times);

@@ -26,7 +26,7 @@ namespace {
 
 // Who communicates in an operation.
 struct Who {
-  plan::Axes axes = {};
+  Axes axes = {};
   Rank hops = 1;  // of messages: from the sender to the receiver
   std::string name = {};
   auto operator<=>(const Who& other) const { return std::tie(axes, hops) <=> std::tie(other.axes, other.hops); }
@@ -66,7 +66,7 @@ class Groups {
     return {.axes = everybody(), .hops = hops};
   }
 
-  plan::Axes everybody() const {
+  Axes everybody() const {
     if (topology_.world == 1) return {};
     return {{.size = topology_.world, .stride = 1}};
   }
@@ -298,6 +298,12 @@ class TraceRun {
 };
 
 }  // namespace
+
+void check_world(const ExecutionTrace& trace, const Topology& topology) {
+  Groups groups(trace, topology);
+  for (const Operation& operation : trace.operations)
+    if (operation.communication) groups.of(operation);
+}
 
 StepPrediction simulate_step(const ExecutionTrace& trace, const Topology& topology, const StepSimulation& how) {
   plan::CollectiveTimes times({.name = trace.name}, topology, how.options);

@@ -13,14 +13,19 @@
 
 namespace ranvier {
 
-StepSimulation with_codec(StepSimulation how, const CodecSpeed& codec, Rank world) {
+Rank averaging_ranks(const Workload& workload, Rank world) {
+  if (const auto given = workload.groups.find(Role::weight_gradient); given != workload.groups.end())
+    return plan::size_of(given->second);
+  return world / (workload.degrees.tensor * workload.degrees.pipeline);
+}
+
+StepSimulation with_codec(StepSimulation how, const CodecSpeed& codec, Rank replicas) {
   double codec_ns = codec.encode_ns_per_byte + codec.decode_ns_per_byte;
   if (!codec.summable) {
     // The owner of a part decodes what all others send it and codes the sum, which all others decode.
-    const double others = static_cast<double>(world - 1) / world;
-    codec_ns = codec.encode_ns_per_byte * (1 + 1.0 / world) + 2 * others * codec.decode_ns_per_byte;
-    how.algorithm = "direct";
-    how.by_size.clear();
+    const double others = static_cast<double>(replicas - 1) / replicas;
+    codec_ns = codec.encode_ns_per_byte * (1 + 1.0 / replicas) + 2 * others * codec.decode_ns_per_byte;
+    how.averages_by_owners = true;
   }
   how.bucket_bytes *= codec.wire_bytes;
   how.gradient_scale = codec.wire_bytes;
@@ -130,7 +135,8 @@ class Search {
   }
 
   StepSimulation how(const Candidate& each) const {
-    return with_codec(plainly(each), search_.codecs[each.codec], networks_[each.network].topology.world);
+    return with_codec(plainly(each), search_.codecs[each.codec],
+                      averaging_ranks(divisions_[each.division], networks_[each.network].topology.world));
   }
 
   StepSimulation plainly(const Candidate& each) const {
