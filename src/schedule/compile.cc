@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -110,27 +111,44 @@ std::uint32_t slices_ahead(const Schedule& schedule, std::size_t slice, std::siz
   return static_cast<std::uint32_t>(std::min((slices - 1) / least_sent + 1, most_ahead));
 }
 
-// How many waves a rank may be ahead of what it has received; 0: all of them. Where everybody sends to everybody at
-// once, what is sent to one rank meets in front of its line, and what a queue does not hold there is lost (A.
-// Phanishayee et al.: Measurement and analysis of TCP throughput collapse in cluster-based storage systems. FAST 2008).
-// Nobody waits in a circle: a slice waits for such of earlier waves only, and ranks need not agree on how many. Who
-// sends to one at a time, or to many who send nothing back, needs no limit, or has none to go by.
-std::uint32_t waves_of_lead(std::span<const Step> steps, std::size_t slice, std::size_t lead_bytes) {
-  if (lead_bytes == 0) return 0;
-  struct Partners {
-    std::size_t sent = 0, received = 0, chunks_sent = 0;
+// How many chunks meet, in a wave, in front of the line of one rank: as many as a rank sends where everybody sends to
+// everybody at once, and those of all others where it has one partner that everybody has, a server. Else 0: who sends
+// to one at a time waits for what comes by itself, and who gets nothing back has nothing to go by.
+std::size_t chunks_that_meet(const Schedule& schedule, std::span<const Step> steps) {
+  struct Round {
+    std::size_t sent = 0, received = 0, chunks = 0;
   };
-  std::vector<Partners> rounds;
+  std::vector<Round> rounds;
+  std::set<Rank> partners;
+  std::size_t most = 0;
   for (const Step& step : steps) {
     if (!is_transfer(step.action)) continue;
     rounds.resize(std::max<std::size_t>(rounds.size(), step.round + 1));
-    Partners& round = rounds[step.round];
+    Round& round = rounds[step.round];
     ++(step.action == Action::send ? round.sent : round.received);
-    if (step.action == Action::send) round.chunks_sent += step.chunks;
+    if (step.action == Action::send) most = std::max<std::size_t>(most, round.chunks += step.chunks);
+    if (partners.size() < 2) partners.insert(step.peer);
   }
-  std::size_t wave = 0;  // in slices
-  for (const Partners& round : rounds)
-    if (round.sent > 1 && round.received > 1) wave = std::max(wave, round.chunks_sent);
+  if (partners.size() > 1) {
+    const bool is_crowd =
+        std::ranges::any_of(rounds, [](const Round& each) { return each.sent > 1 && each.received > 1; });
+    return is_crowd ? most : 0;
+  }
+  if (schedule.world < 3 || partners.empty()) return 0;
+  std::set<Rank> heard;
+  for (const Step& step : schedule.program(*partners.begin()))
+    if (is_transfer(step.action) && step.action != Action::send) heard.insert(step.peer);
+  return heard.size() + 1 == static_cast<std::size_t>(schedule.world) ? most * heard.size() : 0;
+}
+
+// How many waves a rank may be ahead of what it has received; 0: all of them. What is sent to one rank meets in front
+// of its line, and what a queue does not hold there is lost (A. Phanishayee et al.: Measurement and analysis of TCP
+// throughput collapse in cluster-based storage systems. FAST 2008); and where some get more of that line than others,
+// all wait for the last. Nobody waits in a circle: a slice waits for such of earlier waves only, and ranks need not
+// agree on how many.
+std::uint32_t waves_of_lead(const Schedule& schedule, std::span<const Step> steps, std::size_t slice,
+                            std::size_t lead_bytes) {
+  const std::size_t wave = lead_bytes == 0 ? 0 : chunks_that_meet(schedule, steps);
   if (wave == 0) return 0;
   const std::size_t slices = (lead_bytes - 1) / slice + 1;
   return static_cast<std::uint32_t>(std::min(std::max((slices - 1) / wave + 1, least_lead), most_ahead));
@@ -294,7 +312,7 @@ class Compiler {
       std::fill_n(marks.begin() + cell, cells, static_cast<std::uint32_t>(upto));
     };
 
-    const std::uint32_t lead = waves_of_lead(steps_, slice_, lead_bytes_);
+    const std::uint32_t lead = waves_of_lead(schedule_, steps_, slice_, lead_bytes_);
     std::vector<std::uint32_t> received;  // up to the end of each wave
 
     program.sends.reserve(pieces_.size() / 2 + 1);

@@ -289,8 +289,17 @@ TEST(Compile, SendsNoMoreAheadToManyAtOnceThanIsAllowed) {
                              {.slice_bytes = slice, .ahead_bytes = 1 << 20, .lead_bytes = 20 * slice});
   EXPECT_GT(most_sent_ahead(far), std::size_t{10'000});
   EXPECT_LE(most_sent_ahead(near), 2 * 20 * slice);
-  // Who sends to one at a time waits for what comes by itself.
-  for (const Schedule& schedule : {ring(Collective::all_reduce, 8), one_round(2)})
+  // What all send to a server is ahead of what it sends back; that comes by as many rounds later as it has workers.
+  const auto of_server = [](Rank rank, std::size_t lead) {
+    return most_sent_ahead(
+        compiled(parameter_server(Collective::all_reduce, 5), rank, count, {.slice_bytes = slice, .lead_bytes = lead}));
+  };
+  EXPECT_EQ(of_server(3, 0), 4 * count);
+  EXPECT_LE(of_server(3, 16 * slice), (4 + 4 + 1) * slice);
+  EXPECT_EQ(of_server(0, 16 * slice), of_server(0, 0)) << "the server itself";
+  // Who sends to one at a time waits for what comes by itself, and so do trees.
+  for (const Schedule& schedule :
+       {ring(Collective::all_reduce, 8), binomial_tree(Collective::all_reduce, 8), one_round(2)})
     EXPECT_EQ(most_sent_ahead(compiled(schedule, 1, count, {.slice_bytes = slice, .lead_bytes = slice})),
               most_sent_ahead(compiled(schedule, 1, count, {.slice_bytes = slice})));
 }
