@@ -279,7 +279,8 @@ TEST(Policies, WrongSpecsGetOneSentence) {
   EXPECT_THAT(problem("hierarchy:node=0"), HasSubstr("'0'"));
   EXPECT_THAT(problem("local:4+int8"), HasSubstr("--compress"));
   EXPECT_THAT(problem("post-local:16,after=3"), HasSubstr("0 to 1"));
-  EXPECT_THAT(problem("diloco:10,fragments=3"), HasSubstr("10 / 3"));
+  EXPECT_THAT(problem("diloco:10,fragments=3"),
+              HasSubstr("10 / 3 steps, which is no whole number; name as many fragments as divide"));
   EXPECT_THAT(problem("diloco:12,fragments=3,delay=4"), HasSubstr("every 4 steps"));
   EXPECT_THAT(problem("diloco:12,merge=1.5"), HasSubstr("0 to 1"));
   for (const std::string_view periods : {"local:-3", "node:1e10", "slowmo:0", "diloco:0", "local:99999999999999999999",
