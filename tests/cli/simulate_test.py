@@ -138,6 +138,8 @@ class Prediction(ProgramTest):
         self.assertEqual([each["world"] for each in found["left_out"]], [8, 16])
         self.assertIn("which does not make 16 ranks", found["left_out"][1]["why"])
         self.assertNotIn("left_out", as_json(*words, "--world", "32..64"))
+        found = as_json("--bytes", "1M", "--world", "4..16", "--straggler", "9:2")
+        self.assertEqual([each["why"] for each in found["left_out"]], [f"--straggler names rank 9 of {n} ranks" for n in (4, 8)])
         result = simulate(*words, "--world", "4..16")
         self.assert_sentence(result, 2, "which does not make 4 ranks")
         self.assertEqual(result.stdout, "")
