@@ -284,7 +284,7 @@ json what_fails(const Options& options, const Training& training, const Topology
   return result;
 }
 
-// Of a range, those that the workload divides, and why it does not divide the others.
+// Of a range, those that the workload divides and that have the ranks which are named, and why others are left out.
 struct Worlds {
   std::vector<Rank> fitting = {};
   std::vector<std::pair<Rank, std::string>> left_out = {};
@@ -298,6 +298,7 @@ Worlds worlds_of(const Options& options, const Training& training) {
   for (const Rank world : options.worlds) {
     const Topology topology = options.network.topology(world);
     try {
+      simulation::check_straggler(options, world);
       training.trace ? check_world(*training.trace, topology) : check_world(training.workload, world);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;

@@ -21,6 +21,12 @@ std::vector<std::vector<int>> levels_of(const Options& options, Rank replicas) {
 
 }  // namespace
 
+void check_straggler(const Options& options, Rank world) {
+  if (options.straggler && options.straggler->first >= world)
+    throw Error(ErrorKind::usage,
+                fmt::format("--straggler names rank {} of {} ranks", options.straggler->first, world));
+}
+
 void check_policy(const Options& options, const Workload& workload, Rank world) {
   if (options.sync.empty()) return;
   check_replicas(workload, world, options.policy.unequal);
@@ -55,10 +61,8 @@ Prediction predict(const Options& options, const Training& training, const Topol
   const Rank world = topology.world;
   StepSimulation how = options.step;
   how.options.trace = !options.trace_file.empty();
+  check_straggler(options, world);
   if (options.straggler) {
-    if (options.straggler->first >= world)
-      throw Error(ErrorKind::usage,
-                  fmt::format("--straggler names rank {} of {} ranks", options.straggler->first, world));
     how.options.slowdown.assign(static_cast<std::size_t>(world), 1);
     how.options.slowdown[static_cast<std::size_t>(options.straggler->first)] = options.straggler->second;
   }

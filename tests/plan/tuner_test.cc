@@ -75,6 +75,20 @@ TEST(Plan, CodesThatCannotBeAddedGoToTheOwnersOfParts) {
   EXPECT_DOUBLE_EQ(how.codec_ns_per_byte * how.gradient_scale, 4 * 1.25 + 2 * 2 * 0.75);
 }
 
+// Of 128 ranks each gradient of this model is on four, whatever the others have; and plans count as simulations do.
+TEST(Plan, CodesAreOfTheReplicasOfADividedModel) {
+  const Workload workload = make_workload("llama3-70b:tp=8,pp=4");
+  EXPECT_EQ(averaging_ranks(workload, 128), 4);
+  EXPECT_EQ(averaging_ranks({.groups = {{Role::weight_gradient, {{2, 1}, {4, 8}}}}}, 128), 8);
+  const CodecSpeed codec{
+      .spec = "c", .wire_bytes = 0.1, .encode_ns_per_byte = 1, .decode_ns_per_byte = 1, .summable = false};
+  const Topology star = topology::star(128, {});
+  const auto ranked = rank_plans(workload, star, {.algorithms = {"ring"}, .bucket_bytes = {1e18}, .codecs = {codec}});
+  ASSERT_EQ(ranked.size(), 1u);
+  const auto alone = simulate_step(workload, star, with_codec({.algorithm = "direct", .bucket_bytes = 1e18}, codec, 4));
+  EXPECT_NEAR(ranked.front().step_ns / alone.step_ns, 1, 1e-9);
+}
+
 TEST(Plan, TheTableBySizeIsAChoiceOfItsOwn) {
   PlanSearch search{.algorithms = {"ring", "one_round"}, .bucket_bytes = {64e3}, .exhaustive = true};
   const Topology star = topology::star(8, {.bytes_per_second = 1e9, .latency = std::chrono::microseconds(100)});
