@@ -5,8 +5,8 @@
 The CNN on Fashion-MNIST; three hosts of the laboratory (as root) with two workers each and a class of speed each: a sample takes
 1, 2 and 5 ms (--sample-ms), one step in twenty four times as long. All are slowed down to that by sleeping, from what a worker
 alone takes on this machine, so that they do not wait for its cores. Each host has one link, of --rate; inside a host nothing is
-shaped. All ways see the same number of samples along the same
-cosine. Servers are spread over the workers: no single link carries all that they get.
+shaped. All ways see the same number of samples along the same cosine. Servers are spread over the workers: no single link
+carries all that they get.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def accuracy_at(run: dict, seconds: float) -> float:
 
 def speeds(known: Runs, sample_ms: list[float], workers: int) -> str:
     """As --speeds takes them: what a worker alone takes on this machine, over what it shall take."""
-    own_ms = known.get("--workers", 1, "--epochs", 1, "--steps", 60)["step_ns"] / 1e6 / BATCH
+    own_ms = known.get("--workers", 1, "--threads", 1, "--epochs", 1, "--steps", 60)["step_ns"] / 1e6 / BATCH
     if own_ms > min(sample_ms):
         sys.exit(f"groups.py: a sample takes {own_ms:.2f} ms on this machine, longer than --sample-ms {min(sample_ms):g}")
     print(f"a worker alone takes {own_ms:.3f} ms a sample", file=sys.stderr)
@@ -68,8 +68,8 @@ def main() -> int:
     known = Runs(arguments.ranvier, arguments.json, [], hosts)
     alone = Runs(arguments.ranvier, arguments.json, [])
     common = (
-        "--speeds", speeds(alone, arguments.sample_ms, hosts.workers), "--jitter", "0.05x4", "--epochs", 1, "--transport", "tcp",
-        "--evaluate-every", 24, "--steps", arguments.steps, "--lr", arguments.lr,
+        "--speeds", speeds(alone, arguments.sample_ms, hosts.workers), "--jitter", "0.05x4", "--threads", 1, "--epochs", 1,
+        "--transport", "tcp", "--evaluate-every", 24, "--steps", arguments.steps, "--lr", arguments.lr,
     )  # fmt: skip
     runs = {
         way: [known.get(*common, "--seed", s, "--sync", way.split(",")[0], *WAYS[way]) for s in arguments.seeds]
