@@ -224,7 +224,7 @@ struct CompileOptions {
   std::uint32_t unanswered = 0;       // messages to one peer whose answers may be outstanding; 0: there are no answers
   // What a rank sends before it needs what was sent to it meanwhile; 0: as little as the order below takes.
   std::size_t ahead_bytes = 0;
-  // What a rank that sends to several at once may have sent beyond what it has received; 0: all of it.
+  // What a rank that sends to several at once, or to a server, may have sent beyond what it has received; 0: all of it.
   std::size_t lead_bytes = 0;
 };
 // Wavefront order: slice k of a chunk runs round r at step k + r, so that a large vector streams through all rounds at
