@@ -97,16 +97,6 @@ constexpr const char* every_ipv6 = "::";  // and IPv4 with it
 constexpr std::string_view bbr = "bbr";
 constexpr std::string_view reno = "reno";
 
-// A packet that is lost with nothing behind it is missed by its sender's timer alone, which Linux lets run for 200 ms at
-// least: a thousand round trips of a cluster. Nothing is lost by shorter ones (V. Vasudevan et al.: Safe and effective
-// fine-grained TCP retransmissions for datacenter communication. SIGCOMM 2009) as long as the other side does not hold
-// its acknowledgement back for longer. The timer still waits four deviations beyond the measured round trip. From Linux
-// 6.15 on, include/uapi/linux/tcp.h; older ones refuse both, and an administrator's `ip route … rto_min` stands.
-constexpr int rto_min_option = 45;     // TCP_RTO_MIN_US
-constexpr int delack_max_option = 46;  // TCP_DELACK_MAX_US
-constexpr int rto_min_us = 20'000;
-constexpr int delack_max_us = 8'000;
-
 std::string congestion_control(const Fd& socket) {
   std::array<char, 16> name{};  // TCP_CA_NAME_MAX
   socklen_t size = name.size();
@@ -254,8 +244,6 @@ bool is_local(const Fd& socket) {
 
 void tune_connection(const Fd& socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  if (set_option(socket, IPPROTO_TCP, delack_max_option, delack_max_us))
-    set_option(socket, IPPROTO_TCP, rto_min_option, rto_min_us);
   // On loopback bbr paces by a clock that only loses: 64 MiB took 23 to 36 ms with it and 16 to 21 with reno. Across a
   // network the administrator's choice stands. TCP_USER_TIMEOUT is left alone on purpose: it also ends connections
   // whose receiver merely does not read for that long, as a rank does that computes.

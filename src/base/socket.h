@@ -73,8 +73,7 @@ int connect_result(const Fd&);
 bool is_local(const Fd&);
 // Whether the address is one of this host's.
 bool is_own(const SocketAddress&);
-// Sends small packets at once, misses lost ones soon, and picks the congestion control where that was measured (see the
-// .cc).
+// Sends small packets at once, and picks the congestion control where that was measured (see the .cc).
 void tune_connection(const Fd&);
 // Says something every 20 s where nothing else is said: what stands on the way forgets connections that are silent.
 void keep_alive(const Fd&);

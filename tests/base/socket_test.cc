@@ -43,24 +43,6 @@ TEST(Socket, IsMadeWithoutBbrAndUsesRenoWithinAHost) {
   }
 }
 
-// By Linux's own rule a packet that is lost with nothing behind it is missed after 200 ms. What is seen of it on a wire:
-// see ranks_test.py.
-TEST(Socket, MissesALostPacketSoonWhereTheKernelMay) {
-  constexpr int rto_min = 45, delack_max = 46;  // include/uapi/linux/tcp.h, Linux 6.15
-  const auto option = [](const Fd& socket, int name) {
-    int value = 0;
-    socklen_t size = sizeof value;
-    return getsockopt(socket.get(), IPPROTO_TCP, name, &value, &size) == 0 ? value : -1;
-  };
-  const Fd listener = listen_on("127.0.0.1", {}, {});
-  const Fd near = start_connect(local_address(listener), {});
-  ASSERT_TRUE(near);
-  if (option(near, rto_min) < 0) GTEST_SKIP() << "this kernel lets nobody choose";
-  tune_connection(near);
-  EXPECT_LT(option(near, rto_min), 50'000);
-  EXPECT_LT(option(near, delack_max), option(near, rto_min)) << "the other side's timer would run out for nothing";
-}
-
 // What a firewall lets through is often a port a rank: for its groups as well, and for the job that starts again.
 TEST(Socket, ListensAgainOnAPortWhoseConnectionsLinger) {
   const std::uint16_t port = local_address(listen_on("127.0.0.1", {}, {})).port();
