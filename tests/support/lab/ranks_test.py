@@ -18,6 +18,7 @@ SKIPPED = 77  # as CMake knows it
 RANVIER, ENDLESS, RELAY = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
 
 AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+
 # Heartbeats stop at once and are missed after 3 s; a closed connection is seen in milliseconds. The rest is for a
 # machine that is busy with other things.
 SILENCE_BOUND_S = 3 + 5
