@@ -119,8 +119,8 @@ def attach(
     Raises ValueError for a wrong spec, for a codec that the policy or the optimizer has no use for, for samples that are
     no finite number above 0, for ranks that gave different things, for complex parameters where a policy or codec is of real
     ones, for an optimizer of another model or one that is attached already, for one that remembers
-    what rank 0 would have to send to others and cannot, for a model in DistributedDataParallel (which averages gradients itself), and for an optimizer that evaluates the model several times
-    in a step (LBFGS); in a step, for parameters that were added or unfrozen since; TypeError for a spec or a place that is
+    what rank 0 would have to send to others and cannot, for a model in DistributedDataParallel (which averages gradients
+    itself), and for an optimizer that evaluates the model several times in a step (LBFGS); in a step, for parameters that were added or unfrozen since; TypeError for a spec or a place that is
     no str.
     """
     with telling_others(group if group is not None else dist.group.WORLD):

@@ -85,6 +85,12 @@ class Answers {
   std::vector<std::uint32_t> receive_waves_;
 };
 
+// How many waves so many bytes, of which there are some, are where a rank has so many slices in one.
+std::size_t waves_of(std::size_t bytes, std::size_t slice, std::size_t slices_in_a_wave) {
+  const std::size_t slices = (bytes - 1) / slice + 1;
+  return std::min((slices - 1) / slices_in_a_wave + 1, most_ahead);
+}
+
 // By how many slices a round is ahead of the next one; the same at all ranks, or the two ends of a link would see its
 // transfers in different orders. What is late then makes nobody wait who has so much to send meanwhile. It takes
 // schedules in which all ranks send in every round: in a tree those that wait for the round before have nothing else
@@ -107,8 +113,7 @@ std::uint32_t slices_ahead(const Schedule& schedule, std::size_t slice, std::siz
     least_sent = std::min(least_sent, sent);
   }
   if (rounds < 2) return 1;
-  const std::size_t slices = (ahead_bytes - 1) / slice + 1;
-  return static_cast<std::uint32_t>(std::min((slices - 1) / least_sent + 1, most_ahead));
+  return static_cast<std::uint32_t>(waves_of(ahead_bytes, slice, least_sent));
 }
 
 // How many chunks meet, in a wave, in front of the line of one rank: as many as a rank sends where everybody sends to
@@ -150,8 +155,7 @@ std::uint32_t waves_of_lead(const Schedule& schedule, std::span<const Step> step
                             std::size_t lead_bytes) {
   const std::size_t wave = lead_bytes == 0 ? 0 : chunks_that_meet(schedule, steps);
   if (wave == 0) return 0;
-  const std::size_t slices = (lead_bytes - 1) / slice + 1;
-  return static_cast<std::uint32_t>(std::min(std::max((slices - 1) / wave + 1, least_lead), most_ahead));
+  return static_cast<std::uint32_t>(std::max(waves_of(lead_bytes, slice, wave), least_lead));
 }
 
 // Whom a rank sends to, or receives from, in rank order, and how many bytes.
