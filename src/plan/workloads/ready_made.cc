@@ -159,11 +159,11 @@ std::span<const std::string_view> workload_names() {
 
 Workload make_workload(std::string_view spec) {
   const auto colon = spec.find(':');
-  const auto name = spec.substr(0, colon);
-  if (colon != std::string_view::npos && std::ranges::count(workload_names(), name) > 0)
+  const auto whose = spec.substr(0, colon);
+  if (colon != std::string_view::npos && std::ranges::count(workload_names(), whose) > 0)
     for (const auto setting : split(spec.substr(colon + 1), ','))
       if (setting.empty())
-        refuse(fmt::format("workload '{}' has an empty setting; write {}, or {}:tp=8,batch=16", spec, name, name));
+        refuse(fmt::format("workload '{}' has an empty setting; write {}, or {}:tp=8,batch=16", spec, whose, whose));
   const auto stages = parse_spec(spec);
   const StageSpec& stage = stages.front();
   if (stages.size() > 1) throw Error(ErrorKind::usage, fmt::format("'{}' joins several workloads; name one", spec));
