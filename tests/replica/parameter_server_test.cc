@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -205,6 +207,28 @@ TEST(ParameterServer, AnAnswerOnItsWayHoldsNobodyUp) {
       },
       slow);
   EXPECT_LT(had[1], had[2]);
+}
+
+// Nobody knows when workers ask: threads that looked for it took the processors from those that compute.
+TEST(ParameterServer, SleepsWhereNobodyAsks) {
+  run_ranks(3,
+            [](Communicator& comm) {
+              std::vector<float> parameters(10, 0);
+              ParameterServer server(comm, {}, parameters, 0);
+              comm.barrier();
+              const auto switches = [] {
+                rusage usage{};
+                getrusage(RUSAGE_SELF, &usage);
+                return usage.ru_nvcsw + usage.ru_nivcsw;
+              };
+              const auto before = switches();
+              std::this_thread::sleep_for(std::chrono::milliseconds(500));
+              const auto more = switches() - before;
+              EXPECT_LT(more, 1000) << "of the core";
+              comm.barrier();
+              server.leave();
+            },
+            {.way = "shm"});
 }
 
 // Of the averages of its gradients, and the same on all its members, so that it outlives the group.
