@@ -359,24 +359,6 @@ TEST_P(Tcp, WhatARankSentBeforeItLeftIsDeliveredAndThenItIsNamed) {
   }
 }
 
-// For longer than one who does not read at all is waited for.
-TEST_P(Tcp, WhatARankSentBeforeItLeftIsDeliveredThoughItIsReadSlowly) {
-  auto world = Tcp::world(2);
-  const std::size_t sent = fill(*world[1], 0, 0);
-  const std::jthread leaver([&] { world[1].reset(); });
-  std::size_t received = 0;
-  for (int parts = 0; parts < 5; ++parts) {
-    std::this_thread::sleep_for(600ms);
-    for (const std::size_t until = received + sent / 20; received < until;) {
-      const ConstBytes view = wait_for_view(*world[0], 1, 0, 1);
-      world[0]->release(1, 0, view.size());
-      received += view.size();
-    }
-    world[0]->try_send(1, 0, {}, bytes_of("too late"));
-  }
-  EXPECT_EQ(received + read_to_the_end(*world[0], 1, 0).first, sent);
-}
-
 TEST_P(Tcp, ARankLeavesThoughNobodyReadsWhatItSent) {
   auto world = Tcp::world(3, 1, true);
   for (const Rank peer : {0, 1})
