@@ -47,8 +47,9 @@ function(ranvier_library name)
   target_link_libraries(${name} PUBLIC ${arg_DEPENDS} Threads::Threads PRIVATE $<BUILD_INTERFACE:ranvier_flags> fmt::fmt)
 endfunction()
 
-# Of tests, of what they precompile, and of the command line, while developing: they take less long to run than to
-# optimize. What they test, or time, is optimized. With less of it g++ 12 takes empty optionals for uninitialized ones.
+# Of tests, of benchmarks, of what they precompile, and of the command line, while developing: they take less long to run
+# than to optimize. What they test, or time, is optimized. With less of it g++ 12 takes empty optionals for uninitialized
+# ones.
 set(ranvier_cold_options "$<$<CONFIG:RelWithDebInfo>:-O1>"
                          "$<$<AND:$<CONFIG:RelWithDebInfo>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>")
 
