@@ -30,8 +30,9 @@ constexpr auto examples = R"(
 Of ranks that a launcher started, rank 0's --bytes and --samples count for all.
 Ranks measure in rounds of disjoint pairs: as many rounds as there are ranks. Latency is half of a round trip of four
 bytes; bandwidth that of a few long messages; each is the median of its samples, with half of the distance between the
-quartiles as its spread. A pair that is slower than both of its ends are with others is measured again, up to twice, and the best
-counts: of TCP's connections now and then one pauses for a moment (bbr does, to see the path's own round trip).
+quartiles as its spread. A pair that is slower than both of its ends are with others, or much slower both ways at once than one
+way, is measured again, up to twice, and the best counts: of TCP's connections now and then one pauses for a moment (bbr does,
+to see the path's own round trip), and who gets a core late finds less.
 A message after a rest shows whether links save up (token buckets do) and how much. What a link carries while as
 much comes the other way is measured too, which is what collectives get of it. Loss is the share of a rank's packets that
 went again while it measured: segments by the kernel's count (TCP_INFO), or packets by udp's own, with limits of 95 %
@@ -69,7 +70,7 @@ Spread spread_of(std::vector<double> samples) {
 constexpr std::size_t numbers = 8;  // of a link
 constexpr int round_trips = 20;     // of a sample of latency
 constexpr std::size_t short_part = 8;
-constexpr int most_times_again = 2;  // that pairs are measured which are out of line
+constexpr int most_times_again = 2;  // that doubtful pairs are measured
 
 // Both ends of a pair take turns in being the one that measures what it sends.
 class Pair {
@@ -231,7 +232,7 @@ MeasuredNetwork measure_pairs(Communicator& communicator, const Settings& settin
   return network;
 }
 
-// How many pairs were out of line with what their ends reach with others, and measured again.
+// How many pairs were doubtful, and measured again.
 struct Measurement {
   MeasuredNetwork network;
   std::size_t again = 0;
@@ -254,8 +255,8 @@ Measurement measure(Communicator& communicator, const Settings& settings) {
 void print(const Measurement& measurement) {
   const MeasuredNetwork& network = measurement.network;
   if (measurement.again > 0)
-    fmt::print("# {} {} out of line with what the same ranks reach with others, and measured again\n",
-               measurement.again, measurement.again == 1 ? "pair was" : "pairs were");
+    fmt::print("# {} slower than the same ranks with others, or both ways at once than one way: measured again\n",
+               measurement.again == 1 ? "1 pair was" : fmt::format("{} pairs were", measurement.again));
   fmt::print("# {} ranks over {}\n{:>5} {:>5} {:>12} {:>10} {:>12} {:>10} {:>12} {:>9} {:>19}\n", network.world,
              network.transport, "from", "to", "latency us", "+-", "Gbit/s", "+-", "both ways", "loss", "95 %");
   for (const auto& link : network.links) {

@@ -26,6 +26,14 @@ target_link_libraries(ranvier_headers PRIVATE ranvier_flags fmt::fmt Threads::Th
 target_precompile_headers(ranvier_headers PRIVATE <fmt/format.h> <fmt/ranges.h> <algorithm> <array> <chrono> <cstdint> <cstring>
                           <functional> <map> <memory> <optional> <span> <string> <string_view> <vector>)
 
+# ranvier_together(target …): where the preset asks for it, their sources are compiled several as one, so that what all of
+# them make of the same headers is made once. What stands in unnamed namespaces of such a target has different names.
+function(ranvier_together)
+  if(RANVIER_UNITY)
+    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  endif()
+endfunction()
+
 # ranvier_library(name SOURCES a.cc … DEPENDS ranvier_base … [OWN_HEADERS]): one static library a folder. OWN_HEADERS: it
 # precompiles other headers.
 function(ranvier_library name)
@@ -39,8 +47,9 @@ function(ranvier_library name)
   target_link_libraries(${name} PUBLIC ${arg_DEPENDS} Threads::Threads PRIVATE $<BUILD_INTERFACE:ranvier_flags> fmt::fmt)
 endfunction()
 
-# Of tests, of what they precompile, and of the command line, while developing: they take less long to run than to
-# optimize. What they test, or time, is optimized. With less of it g++ 12 takes empty optionals for uninitialized ones.
+# Of tests, of benchmarks, of what they precompile, and of the command line, while developing: they take less long to run
+# than to optimize. What they test, or time, is optimized. With less of it g++ 12 takes empty optionals for uninitialized
+# ones.
 set(ranvier_cold_options "$<$<CONFIG:RelWithDebInfo>:-O1>"
                          "$<$<AND:$<CONFIG:RelWithDebInfo>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>")
 

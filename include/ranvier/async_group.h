@@ -26,6 +26,12 @@ struct GroupMomentum {
   std::span<float> velocity = {};  // as long as the gradient, and zeros at first; none: no momentum
 };
 
+// What a worker computes next begins from what the servers hold once its push has come there (`now`), or without
+// waiting for that (`next_step`), while the push is under way: from what they held after the push before and this one,
+// which is then missing what others have pushed meanwhile, and nothing of its own. Xu et al.: OD-SGD: one-step delay
+// stochastic gradient descent for distributed training. ACM TACO 17 (2020).
+enum class Answer : std::uint8_t { now, next_step };
+
 class AsyncGroup {
  public:
   // Every rank calls with the same groups, a number for each rank, and the same shares, the samples of each rank in a
@@ -34,7 +40,7 @@ class AsyncGroup {
   // inside them; null: its own.
   AsyncGroup(Communicator& comm, ParameterServer& server, const std::vector<int>& groups,
              const std::vector<std::size_t>& shares, const GroupMomentum& momentum = {},
-             std::shared_ptr<replica::TeamPool> pool = nullptr);
+             std::shared_ptr<replica::TeamPool> pool = nullptr, Answer answer = Answer::now);
   // Whom it asks of that: of each rank its group, below 0 where it is in none or alone.
   static std::vector<int> colors(const std::vector<int>& groups);
 
@@ -56,10 +62,12 @@ class AsyncGroup {
     double rate = 0;  // of learning, the mean by samples
   };
   Brought bring(double samples, double rate);
-  bool is_shared() const { return comm_ != nullptr; }  // has several ranks
   // `update`, for which this rank has brought so many of `all` samples, is averaged by these and pushed at their rate,
   // as `share` of a step of everybody's.
   void exchange(std::span<float> update, double samples, const Brought& all, double share, std::span<float> parameters);
+  // Waits for what is under way, all of a group at once: so do begin() and bring() themselves where nothing goes on. What
+  // servers hold then is to be pulled.
+  void settle();
   // Of the codec by which its gradients are averaged, as Exchange has them.
   std::uint64_t plain_buckets() const { return average_ ? average_->plain_buckets() : 0; }
   std::size_t state_bytes() const { return average_ ? average_->state_bytes() : 0; }
@@ -76,7 +84,8 @@ class AsyncGroup {
   void average(std::span<float> gradient, double samples, double of_group);
   void pay(std::span<float> gradient);
   void push(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters);
-  void push_in_codes(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters);
+  void start(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters);
+  void finish(std::span<float> parameters);
 
   ParameterServer& server_;
   const GroupMomentum momentum_;
@@ -85,6 +94,9 @@ class AsyncGroup {
   std::unique_ptr<Exchange> average_;    // of its gradients, by the servers' codec
   std::vector<float> owed_;              // by an earlier one
   std::vector<std::byte> told_;          // by the servers
+  const Answer answer_;
+  std::vector<float> pulled_;  // by Answer::next_step: what servers hold …
+  bool is_under_way_ = false;  // … once the push that is has been answered
   std::vector<Rank> members_;            // of it
   std::size_t total_ = 0;                // samples of a step of everybody's
   std::vector<std::size_t> of_members_;  // samples of each of them in such a step …

@@ -41,9 +41,9 @@ struct MeasuredNetwork {
 // Statistical Association 22 (1927): limits that hold for few losses, and for none.
 void set_loss(MeasuredLink&, double packets, double lost);
 
-// The pairs, the lower rank first, of which a direction carries less than 0.9 of what both ends reach with others. What
-// disturbs a measurement for a moment makes it lower, and a collective is as slow as its slowest pair, so that such a
-// pair is to be measured again.
+// The pairs, the lower rank first, of which a direction carries less than 0.9 of what both ends reach with others, or
+// while as much comes the other way less than 0.95 of what it carries alone. What disturbs a measurement for a moment
+// makes it lower, and a collective is as slow as its slowest pair, so that such a pair is to be measured again.
 std::vector<std::pair<Rank, Rank>> doubtful_pairs(const MeasuredNetwork&);
 // Of two measurements of a link that of the higher rate, and the higher rate both ways. Packets of both count.
 MeasuredLink better_of(const MeasuredLink&, const MeasuredLink&);

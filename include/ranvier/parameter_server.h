@@ -59,9 +59,13 @@ class ParameterServer {
   // gradient and of what it has held back before, and brings `parameters`, which are as exchange() or pull() of this
   // rank have left them, or those of the beginning, nearer to what the servers hold by a code of the difference.
   void exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters);
-  // With a codec: so that others, who hold the same parameters, can follow() what this has done to them. The bytes
-  // last until the next exchange.
-  ConstBytes exchange_for_others(std::span<const float> gradient, const Push& push, std::span<float> parameters);
+  // In two parts, between which this rank does something else, and pushes nothing: the gradient may change then, the
+  // parameters are not to be touched. With a codec, others who hold the same parameters can follow() what this has done
+  // to them by the bytes that it ends with, which last until the next exchange.
+  enum class Follows : bool { no, yes };
+  void start_exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters,
+                      Follows others = Follows::no);
+  ConstBytes finish_exchange();
   void follow(ConstBytes told, std::span<float> parameters) const;
   const ParameterServerOptions& options() const;
   // So many workers push from now on; every rank calls, while none does.

@@ -74,7 +74,7 @@ struct CodecHandle : torch::CustomClassHolder {
   const std::shared_ptr<const Codec> codec;
 };
 
-using Handle = c10::intrusive_ptr<CodecHandle>;
+using CodecPtr = c10::intrusive_ptr<CodecHandle>;
 
 // Averages over a ranvier backend, whose engine moves the codes.
 struct CodedAveragesHandle : torch::CustomClassHolder {
@@ -104,26 +104,26 @@ struct CodedAveragesHandle : torch::CustomClassHolder {
 
 TORCH_LIBRARY_FRAGMENT(ranvier, library) {
   using ranvier::pytorch::CodecHandle;
-  using ranvier::pytorch::Handle;
+  using ranvier::pytorch::CodecPtr;
   library.class_<CodecHandle>("Codec")
       .def(torch::init<std::string>())
       .def("encode", &CodecHandle::encode)
       .def("decode", &CodecHandle::decode)
       .def("max_bytes",
-           [](const Handle& self, std::int64_t count) {
+           [](const CodecPtr& self, std::int64_t count) {
              return static_cast<std::int64_t>(self->codec->max_bytes(static_cast<std::size_t>(count)));
            })
-      .def("state_parts", [](const Handle& self) { return static_cast<std::int64_t>(self->codec->state_parts()); })
-      .def("momentum", [](const Handle& self) { return self->codec->momentum(); })
-      .def("chooses_by_tensor", [](const Handle& self) { return self->codec->chooses_by_tensor(); })
-      .def("clipping_norm", [](const Handle& self) { return self->codec->clipping_norm(); })
-      .def("of_differences", [](const Handle& self) { return self->codec->of_differences(); })
-      .def("by_all_gather", [](const Handle& self) { return self->codec->way() == ranvier::Way::all_gather; })
+      .def("state_parts", [](const CodecPtr& self) { return static_cast<std::int64_t>(self->codec->state_parts()); })
+      .def("momentum", [](const CodecPtr& self) { return self->codec->momentum(); })
+      .def("chooses_by_tensor", [](const CodecPtr& self) { return self->codec->chooses_by_tensor(); })
+      .def("clipping_norm", [](const CodecPtr& self) { return self->codec->clipping_norm(); })
+      .def("of_differences", [](const CodecPtr& self) { return self->codec->of_differences(); })
+      .def("by_all_gather", [](const CodecPtr& self) { return self->codec->way() == ranvier::Way::all_gather; })
       .def("sum_scale",
-           [](const Handle& self, std::int64_t ranks) {
+           [](const CodecPtr& self, std::int64_t ranks) {
              return static_cast<double>(self->codec->sum_scale(static_cast<ranvier::Rank>(ranks)));
            })
-      .def("for_sums", [](const Handle& self) {
+      .def("for_sums", [](const CodecPtr& self) {
         auto sums = self->codec->for_sums();
         return sums ? c10::make_intrusive<CodecHandle>(std::move(sums)) : self;
       });

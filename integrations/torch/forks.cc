@@ -8,14 +8,14 @@
 namespace ranvier::pytorch {
 namespace {
 
-std::atomic<unsigned> count = 0;
+std::atomic<unsigned> times_forked = 0;
 
 }  // namespace
 
 unsigned forks() {
   // Not getpid(), which is a system call each time.
-  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] { ++count; });
-  return count.load(std::memory_order_relaxed);
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] { ++times_forked; });
+  return times_forked.load(std::memory_order_relaxed);
 }
 
 void require_no_fork_since(unsigned then, Rank rank) {

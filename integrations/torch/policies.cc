@@ -65,7 +65,7 @@ struct PolicyHandle : torch::CustomClassHolder {
   const std::unique_ptr<SyncPolicy> policy;
 };
 
-using Handle = c10::intrusive_ptr<PolicyHandle>;
+using PolicyPtr = c10::intrusive_ptr<PolicyHandle>;
 
 // Of steps that all take alike, for samples that each rank has by itself: the policy, and why. `step_seconds`: of each
 // rank's computing; late steps and exchanges as PolicySituation has them.
@@ -92,31 +92,31 @@ std::tuple<std::string, std::string> choose_in_step(const std::vector<double>& s
 
 TORCH_LIBRARY_FRAGMENT(ranvier, library) {
   using ranvier::SyncPoint;
-  using ranvier::pytorch::Handle;
   using ranvier::pytorch::PolicyHandle;
+  using ranvier::pytorch::PolicyPtr;
   library.class_<PolicyHandle>("SyncPolicy")
       .def(torch::init<std::string, std::int64_t, std::int64_t, std::int64_t, std::int64_t>())
       .def("levels", &PolicyHandle::levels)
       .def("check_samples",
-           [](const Handle& self, const std::vector<double>& samples) { self->check_samples(samples); })
+           [](const PolicyPtr& self, const std::vector<double>& samples) { self->check_samples(samples); })
       .def("gradient_level",
-           [](const Handle& self) { return static_cast<std::int64_t>(self->policy->gradient_level()); })
-      .def("averages_parameters", [](const Handle& self) { return self->policy->averages_parameters(); })
-      .def("pushes", [](const Handle& self) { return self->policy->pushes(); })
-      .def("weighs_samples", [](const Handle& self) { return self->policy->weighs_samples(); })
-      .def("wants_spread", [](const Handle& self) { return self->policy->wants_spread(); })
-      .def("outer_follows_rate", [](const Handle& self) { return self->policy->outer_follows_rate(); })
-      .def("has_outer_step", [](const Handle& self) { return self->policy->has_outer_step(); })
-      .def("fragments", [](const Handle& self) { return static_cast<std::int64_t>(self->policy->fragments()); })
-      .def("step_begins", [](const Handle& self,
+           [](const PolicyPtr& self) { return static_cast<std::int64_t>(self->policy->gradient_level()); })
+      .def("averages_parameters", [](const PolicyPtr& self) { return self->policy->averages_parameters(); })
+      .def("pushes", [](const PolicyPtr& self) { return self->policy->pushes(); })
+      .def("weighs_samples", [](const PolicyPtr& self) { return self->policy->weighs_samples(); })
+      .def("wants_spread", [](const PolicyPtr& self) { return self->policy->wants_spread(); })
+      .def("outer_follows_rate", [](const PolicyPtr& self) { return self->policy->outer_follows_rate(); })
+      .def("has_outer_step", [](const PolicyPtr& self) { return self->policy->has_outer_step(); })
+      .def("fragments", [](const PolicyPtr& self) { return static_cast<std::int64_t>(self->policy->fragments()); })
+      .def("step_begins", [](const PolicyPtr& self,
                              std::int64_t complete) { return self->react(SyncPoint::step_begins, complete, 1, 0); })
-      .def("step_ended", [](const Handle& self, std::int64_t complete,
+      .def("step_ended", [](const PolicyPtr& self, std::int64_t complete,
                             double rate) { return self->react(SyncPoint::step_ended, complete, rate, 0); })
-      .def("averaged", [](const Handle& self, std::int64_t complete,
+      .def("averaged", [](const PolicyPtr& self, std::int64_t complete,
                           double spread) { self->react(SyncPoint::averaged, complete, 1, spread); })
-      .def("ended", [](const Handle& self) { return self->react(SyncPoint::ended, 0, 1, 0); })
-      .def("save", [](const Handle& self) { return self->policy->save(); })
-      .def("restore", [](const Handle& self, const std::vector<double>& kept) {
+      .def("ended", [](const PolicyPtr& self) { return self->react(SyncPoint::ended, 0, 1, 0); })
+      .def("save", [](const PolicyPtr& self) { return self->policy->save(); })
+      .def("restore", [](const PolicyPtr& self, const std::vector<double>& kept) {
         ranvier::pytorch::translating_errors([&] { self->policy->restore(kept); });
       });
   library.def("chosen_by_measuring(str sync) -> bool", [](const std::string& sync) {

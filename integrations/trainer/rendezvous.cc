@@ -32,7 +32,7 @@ constexpr auto pause_between_attempts = milliseconds(100);
 
 // What a thread that does not come back is at.
 enum class Stage { resolving, connecting, greeting, serving };
-using Progress = std::atomic<Stage>;
+using StageNow = std::atomic<Stage>;
 
 constexpr auto not_torchs_store = "something there accepts connections and does not answer as torch's store does";
 
@@ -64,7 +64,7 @@ std::string ip_of(const addrinfo& address) {
   return problem == 0 ? text.data() : "";
 }
 
-Reached try_once(const TcpStorePlace& place, steady_clock::time_point deadline, Progress& progress) {
+Reached try_once(const TcpStorePlace& place, steady_clock::time_point deadline, StageNow& progress) {
   progress = Stage::resolving;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -100,7 +100,7 @@ Reached try_once(const TcpStorePlace& place, steady_clock::time_point deadline, 
 }
 
 // The address at which there is one. Rank 0 may begin to serve after others have come.
-std::string wait_for_server(const TcpStorePlace& place, steady_clock::time_point deadline, Progress& progress) {
+std::string wait_for_server(const TcpStorePlace& place, steady_clock::time_point deadline, StageNow& progress) {
   for (;;) {
     const Reached reached = try_once(place, deadline, progress);
     if (!reached.ip.empty()) return reached.ip;
@@ -126,7 +126,7 @@ class QuietTorch {
 };
 
 c10::intrusive_ptr<c10d::Store> torch_store_at(const TcpStorePlace& place, steady_clock::time_point deadline,
-                                               Progress& progress) {
+                                               StageNow& progress) {
   const std::string host = place.serve ? place.address : wait_for_server(place, deadline, progress);
   progress = place.serve ? Stage::serving : Stage::greeting;
   c10d::TCPStoreOptions options;
@@ -160,7 +160,7 @@ std::unique_ptr<Store> tcp_store(const TcpStorePlace& place, milliseconds timeou
   std::promise<c10::intrusive_ptr<c10d::Store>> promise;
   auto made = promise.get_future();
   const auto deadline = steady_clock::now() + timeout;
-  const auto progress = std::make_shared<Progress>(Stage::resolving);
+  const auto progress = std::make_shared<StageNow>(Stage::resolving);
   std::thread([place, deadline, progress, promise = std::move(promise)]() mutable {
     try {
       promise.set_value(torch_store_at(place, deadline, *progress));

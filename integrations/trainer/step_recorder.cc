@@ -9,7 +9,7 @@ namespace {
 double in_ns(std::chrono::nanoseconds time) { return static_cast<double>(time.count()); }
 
 // Without the first few, where there are enough others.
-double median(std::vector<double> values) {
+double warm_median(std::vector<double> values) {
   if (values.size() > 2 * StepRecorder::warm_up)
     values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(StepRecorder::warm_up));
   if (values.empty()) return 0;
@@ -53,9 +53,9 @@ void StepRecorder::end_step(std::chrono::nanoseconds step, std::chrono::nanoseco
 }
 
 RecordedStep StepRecorder::finish(Communicator& comm, std::vector<RecordedTensor> tensors) const {
-  std::vector<double> means{median(forward_), median(other_)};
-  for (const auto& times : ready_) means.push_back(median(times));
-  for (const auto& times : forward_of_) means.push_back(median(times));
+  std::vector<double> means{warm_median(forward_), warm_median(other_)};
+  for (const auto& times : ready_) means.push_back(warm_median(times));
+  for (const auto& times : forward_of_) means.push_back(warm_median(times));
   comm.all_reduce(means, {.op = ReduceOp::average});
   RecordedStep result{.forward_ns = means[0], .other_ns = std::max(0.0, means[1]), .steps = forward_.size()};
   const auto ready_ns = [&](std::size_t tensor) { return means[2 + tensor]; };

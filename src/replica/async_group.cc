@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "kernel/vectors.h"
 #include "ranvier/sync.h"
 #include "replica/requests.h"
 #include "replica/team_pool.h"
@@ -39,11 +40,12 @@ std::vector<int> AsyncGroup::colors(const std::vector<int>& groups) {
 
 AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, const std::vector<int>& groups,
                        const std::vector<std::size_t>& shares, const GroupMomentum& momentum,
-                       std::shared_ptr<replica::TeamPool> pool)
+                       std::shared_ptr<replica::TeamPool> pool, Answer answer)
     : server_(server),
       momentum_(momentum),
       pool_(pool ? std::move(pool) : std::make_shared<replica::TeamPool>(comm)),
       comm_(comm_of(pool_->team(colors(groups)))),
+      answer_(answer),
       total_(std::accumulate(shares.begin(), shares.end(), std::size_t{0})) {
   const auto rank = static_cast<std::size_t>(comm.rank());
   std::set<int> numbers;
@@ -69,6 +71,7 @@ AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {
   }
   if (comm_ != nullptr) among_members(server_, [&] { comm_->broadcast(start, 0); });
   group_count_ = static_cast<std::uint64_t>(start[1]);
+  if (group_count_ == 0) settle();
   const auto parts = share_alike(group_count_, of_members_);
   part_ = {.goes_on = group_count_ > 0,
            .first = std::accumulate(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(place_),
@@ -93,6 +96,7 @@ void AsyncGroup::exchange(std::span<float> gradient, double rate, std::span<floa
 AsyncGroup::Brought AsyncGroup::bring(double samples, double rate) {
   std::array<double, 2> sums{samples, samples * rate};
   if (comm_ != nullptr) among_members(server_, [&] { comm_->all_reduce(sums, {.timeout = replica::longest_wait}); });
+  if (sums[0] <= 0) settle();
   return {.samples = sums[0], .rate = sums[0] > 0 ? sums[1] / sums[0] : 0};
 }
 
@@ -100,6 +104,10 @@ void AsyncGroup::exchange(std::span<float> update, double samples, const Brought
                           std::span<float> parameters) {
   average(update, samples, all.samples);
   push(update, {.rate = all.rate, .share = share}, parameters);
+}
+
+void AsyncGroup::settle() {
+  if (is_under_way_) finish(pulled_);
 }
 
 std::vector<float> AsyncGroup::owed(std::span<float> gradient) const {
@@ -137,19 +145,34 @@ void AsyncGroup::average(std::span<float> gradient, double samples, double of_gr
 }
 
 void AsyncGroup::push(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters) {
-  if (comm_ == nullptr) return server_.exchange(gradient, push, parameters);
-  if (server_.options().compress != "none") return push_in_codes(gradient, push, parameters);
-  if (leads()) server_.exchange(gradient, push, parameters);
-  among_members(server_, [&] { comm_->broadcast(parameters, 0); });
+  if (answer_ == Answer::now) {
+    start(gradient, push, parameters);
+    return finish(parameters);
+  }
+  if (is_under_way_)
+    finish(pulled_);
+  else
+    pulled_.assign(parameters.begin(), parameters.end());
+  std::ranges::copy(pulled_, parameters.begin());
+  kernel::descend(gradient.data(), static_cast<float>(push.rate * push.share), parameters.data(), parameters.size());
+  start(gradient, push, pulled_);
+  is_under_way_ = true;
+}
+
+void AsyncGroup::start(std::span<const float> gradient, const ParameterServer::Push& push,
+                       std::span<float> parameters) {
+  using Follows = ParameterServer::Follows;
+  if (leads()) server_.start_exchange(gradient, push, parameters, comm_ != nullptr ? Follows::yes : Follows::no);
 }
 
 // All of a group hold the same, so what its first rank is told changes everybody's.
-void AsyncGroup::push_in_codes(std::span<const float> gradient, const ParameterServer::Push& push,
-                               std::span<float> parameters) {
-  if (leads()) {
-    const ConstBytes told = server_.exchange_for_others(gradient, push, parameters);
-    told_.assign(told.begin(), told.end());
-  }
+void AsyncGroup::finish(std::span<float> parameters) {
+  is_under_way_ = false;
+  const ConstBytes told = leads() ? server_.finish_exchange() : ConstBytes{};
+  if (comm_ == nullptr) return;
+  if (server_.options().compress == "none")
+    return among_members(server_, [&] { comm_->broadcast(parameters, 0); });
+  told_.assign(told.begin(), told.end());
   std::array<std::int64_t, 1> length{static_cast<std::int64_t>(told_.size())};
   among_members(server_, [&] {
     comm_->broadcast(length, 0);

@@ -108,7 +108,7 @@ class ByServers final : public OwnPace::Way {
   void rest() override {
     if (group_rule_ && !looked_) form_first_groups();
     std::ranges::fill(update_, 0.0F);
-    while (group_->is_shared() && push(0, 0)) std::ranges::fill(update_, 0.0F);
+    while (push(0, 0)) std::ranges::fill(update_, 0.0F);
     if (is_bounded_) server_.begin(no_end, 0);
   }
   void agree(std::span<float> parameters) override {
@@ -159,6 +159,7 @@ class ByServers final : public OwnPace::Way {
   // rests. Members of a group begin alike.
   void form_first_groups() {
     looked_ = true;
+    group_->settle();
     form_groups();
     server_.pull(held_);
     comm_.barrier();  // before anybody pushes
@@ -179,14 +180,15 @@ class ByServers final : public OwnPace::Way {
   }
 
   void make_group() {
-    group_.emplace(comm_, server_, groups_, std::vector<std::size_t>(groups_.size(), 1), GroupMomentum{}, pool_);
+    group_.emplace(comm_, server_, groups_, std::vector<std::size_t>(groups_.size(), 1), GroupMomentum{}, pool_,
+                   group_rule_ ? Answer::next_step : Answer::now);
     pool_->keep_only(AsyncGroup::colors(groups_));
   }
 
   Communicator& comm_;
   const std::optional<GroupRule> group_rule_;
   const bool is_bounded_;
-  std::vector<float> held_;  // what this rank was told last
+  std::vector<float> held_;  // what this rank's next step begins from
   std::vector<float> update_;
   std::vector<int> groups_;
   std::vector<double> shares_;

@@ -30,9 +30,6 @@ using namespace replica::server_requests;
 using replica::CodedMessages;
 using replica::SampleDesk;
 
-// Whether others are to follow what a worker is told.
-enum class Follows : bool { no, yes };
-
 }  // namespace
 
 class ParameterServer::Impl {
@@ -60,6 +57,14 @@ class ParameterServer::Impl {
   }
   ~Impl() {
     if (!threads_.empty() && !left_) abort("its training ended before its parameter servers");
+    abandon(asked_.under_way);
+  }
+  // What failed elsewhere has ended these, too, or will; their memory is this one's.
+  static void abandon(std::span<Work> works) noexcept {
+    try {
+      Work::wait_all(works);
+    } catch (const std::exception&) {
+    }
   }
   void abort(const std::string& why) {
     left_ = true;
@@ -76,16 +81,24 @@ class ParameterServer::Impl {
     return SampleDesk::read(answer);
   }
 
-  void exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters, Follows others) {
+  void start_exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters, Follows others) {
     ++number_;
     const Header header{.kind = Kind::push, .number = number_, .push = push};
     if (coding_)
       ask_in_codes(header, gradient, parameters, others);
     else
-      ask(header, gradient, parameters);
+      asked_ = start_asking(header, gradient, parameters);
     if (comm_.rank() == 0) desk_.answer();
+    exchanging_ = parameters;
+    others_ = others;
   }
-  ConstBytes told() const { return told_; }
+  ConstBytes finish_exchange() {
+    if (coding_)
+      hear_in_codes(exchanging_, others_);
+    else
+      finish_asking(asked_, exchanging_);
+    return told_;
+  }
   void follow(ConstBytes told, std::span<float> parameters) const {
     for (Rank server = 0; server < comm_.world(); ++server)
       if (owned_.size_of(server) > 0) hear(server, take_part(told), parameters);
@@ -153,23 +166,33 @@ class ParameterServer::Impl {
     return {const_cast<void*>(static_cast<const void*>(&value)), sizeof value, DType::u8};
   }
 
+  // What is under way to servers and back.
+  struct Asked {
+    std::vector<std::unique_ptr<std::byte[]>> requests = {};
+    std::vector<std::pair<Rank, std::unique_ptr<float[]>>> arriving = {};  // of several ranges
+    std::vector<Work> under_way = {};
+  };
+
   // The same request to every server, with its range of the gradient; what each holds afterwards.
   void ask(const Header& header, std::span<const float> gradient, std::span<float> parameters) {
-    std::vector<std::unique_ptr<std::byte[]>> requests;
-    std::vector<std::pair<Rank, std::unique_ptr<float[]>>> arriving;  // of several ranges
-    std::vector<Work> under_way;
+    Asked asked = start_asking(header, gradient, parameters);
+    finish_asking(asked, parameters);
+  }
+
+  Asked start_asking(const Header& header, std::span<const float> gradient, std::span<float> parameters) {
+    Asked asked;
     for (Rank server = 0; server < comm_.world(); ++server) {
       if (server == comm_.rank() || !is_asked(server)) continue;
       const std::size_t size = owned_.size_of(server);
       const std::size_t length = sizeof header + (gradient.empty() ? 0 : size * sizeof(float));
-      std::byte* const request = requests.emplace_back(std::make_unique_for_overwrite<std::byte[]>(length)).get();
+      std::byte* const request = asked.requests.emplace_back(std::make_unique_for_overwrite<std::byte[]>(length)).get();
       std::memcpy(request, &header, sizeof header);
       if (!gradient.empty()) owned_.collect(gradient, server, request + sizeof header);
       auto into = owned_.in_place(parameters, server);
       if (!into)
-        into = {arriving.emplace_back(server, std::make_unique_for_overwrite<float[]>(size)).second.get(), size};
-      under_way.push_back(comm_.start_recv(*into, server, tag_of(header)));
-      under_way.push_back(comm_.start_send({request, length, DType::u8}, server, request_tag));
+        into = {asked.arriving.emplace_back(server, std::make_unique_for_overwrite<float[]>(size)).second.get(), size};
+      asked.under_way.push_back(comm_.start_recv(*into, server, tag_of(header)));
+      asked.under_way.push_back(comm_.start_send({request, length, DType::u8}, server, request_tag));
     }
     if (is_asked(comm_.rank())) {
       const auto in_place = owned_.in_place(gradient, comm_.rank());
@@ -177,8 +200,14 @@ class ParameterServer::Impl {
       take(comm_.rank(), header, in_place ? *in_place : collected,
            [&](std::span<const float> held) { owned_.spread(held, comm_.rank(), parameters); });
     }
-    Work::wait_all(under_way);
-    for (const auto& [server, part] : arriving) owned_.spread({part.get(), owned_.size_of(server)}, server, parameters);
+    return asked;
+  }
+
+  void finish_asking(Asked& asked, std::span<float> parameters) const {
+    Work::wait_all(asked.under_way);
+    for (const auto& [server, part] : asked.arriving)
+      owned_.spread({part.get(), owned_.size_of(server)}, server, parameters);
+    asked = {};
   }
 
   // ---- By a codec.
@@ -214,8 +243,11 @@ class ParameterServer::Impl {
       push.sending = comm_.start_send({push.request.data(), sizeof header + length, DType::u8}, server, request_tag);
     }
     if (is_asked(comm_.rank())) push_to_itself(header, gradient, parameters, others);
+  }
+
+  void hear_in_codes(std::span<float> parameters, Follows others) {
     for (Rank server = 0; server < comm_.world(); ++server) {
-      if (!is_other(server)) continue;
+      if (server == comm_.rank() || !is_asked(server)) continue;
       CodedPush& push = pushes_[static_cast<std::size_t>(server)];
       push.sending.wait();
       push.answering.wait();
@@ -389,7 +421,10 @@ class ParameterServer::Impl {
     Work sending;
     Work answering;
   };
-  std::vector<CodedPush> pushes_;        // by server
+  std::vector<CodedPush> pushes_;  // by server
+  Asked asked_;                    // by start_exchange(); in codes that is in pushes_
+  std::span<float> exchanging_;    // parameters
+  Follows others_ = Follows::no;
   std::vector<std::uint64_t> answered_;  // by worker: how many of its pushes
   std::vector<float> residual_;          // of this worker's gradients
   std::vector<TensorPiece> pieces_;      // of all parameters, where the codec asks
@@ -412,13 +447,14 @@ ParameterServer::Start ParameterServer::begin(std::uint64_t stop_at, std::uint64
   return impl_->begin(stop_at, most);
 }
 void ParameterServer::set_workers(std::size_t workers) { impl_->set_workers(workers); }
-void ParameterServer::exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters) {
-  impl_->exchange(gradient, push, parameters, Follows::no);
+void ParameterServer::start_exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters,
+                                     Follows others) {
+  impl_->start_exchange(gradient, push, parameters, others);
 }
-ConstBytes ParameterServer::exchange_for_others(std::span<const float> gradient, const Push& push,
-                                                std::span<float> parameters) {
-  impl_->exchange(gradient, push, parameters, Follows::yes);
-  return impl_->told();
+ConstBytes ParameterServer::finish_exchange() { return impl_->finish_exchange(); }
+void ParameterServer::exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters) {
+  impl_->start_exchange(gradient, push, parameters, Follows::no);
+  impl_->finish_exchange();
 }
 void ParameterServer::follow(ConstBytes told, std::span<float> parameters) const { impl_->follow(told, parameters); }
 const ParameterServerOptions& ParameterServer::options() const { return impl_->options(); }

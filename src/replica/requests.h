@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <semaphore>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,18 @@ namespace ranvier::replica {
 // is too far ahead gets none until others have ended theirs. Heartbeats find out who has died meanwhile.
 inline constexpr std::chrono::hours longest_wait{24 * 7};
 
+// Without driving the communicator meanwhile, which its background thread does, or who waits for something of his own:
+// nobody knows when others ask, and threads that look for it themselves take the processors from those that compute. (Six
+// workers on two cores spent as long looking as training.)
+inline void wait_asleep(const Communicator& comm, Work& work) {
+  if (comm.options().background_progress) {
+    const auto done = std::make_shared<std::binary_semaphore>(0);
+    work.on_done([done] { done->release(); });
+    done->acquire();
+  }
+  work.wait();
+}
+
 // One thread's part of `serving`, of which all other ranks are the clients. Calls `answer` for each request of at most
 // `most_bytes` that it hears; false says that it was its sender's last one. Returns when it is needed no more; throws
 // what `answer` and the communicator throw.
@@ -29,7 +43,7 @@ inline void serve_requests(Communicator& comm, sync::Serving& serving, std::uint
   for (;;) {
     Work arriving =
         comm.start_recv_at_most({message.data(), message.size(), DType::u8}, Communicator::any_rank, tag, longest_wait);
-    arriving.wait();
+    wait_asleep(comm, arriving);
     const bool goes_on = answer(arriving.source(), ConstBytes(message).first(arriving.received_bytes()));
     if (!goes_on && serving.has_left()) return;
   }

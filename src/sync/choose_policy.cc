@@ -5,7 +5,7 @@
 //   bsp, even shares         max_i (B/W) / v_i · late(W) + A - h
 //   bsp, shares by speed     t · late(W) + A - h
 //   node:16                  t · late(largest node) + a + A / 16
-//   group                    max(t · late(largest group) + average inside a group + push, groups · served)
+//   group                    max(t · late(largest group) + average inside a group, push, groups · served)
 //   async                    max(B / sum_i ((B/W) / ((B/W) / v_i · late(1) + push)), W · served)
 //
 // late(n) = 1 + (1 - (1 - p)^n) (f - 1): the slowest of n. h of A hides behind backward. p is what has been measured
@@ -80,9 +80,8 @@ class Forecast {
     const auto groups = group_by_speed(now_.speeds, {});
     if (count(groups) > 1)
       list.push_back({.sync = "group",
-                      .seconds = std::max(
-                          shared() * late(static_cast<double>(largest(groups))) + inside(groups) + now_.push_seconds,
-                          static_cast<double>(count(groups)) * now_.served_seconds),
+                      .seconds = std::max({shared() * late(static_cast<double>(largest(groups))) + inside(groups),
+                                           now_.push_seconds, static_cast<double>(count(groups)) * now_.served_seconds}),
                       .margin = group_margin,
                       .at_least = pushes_unknown || (stay_inside(groups) && !now_.measured.inside)});
     double rate = 0;  // samples a second

@@ -1,6 +1,9 @@
 #include "transport/tcp_stream.h"
 
 #include <fmt/format.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,6 +24,23 @@ constexpr std::size_t largest_element = 8;
 constexpr std::size_t most_awaited = 64 << 10;
 constexpr std::size_t little = 4096;  // moved to the front of the buffer rather than left to shorten the next read
 
+// Throws away what has come. How much of what was sent has not arrived there, as far as the kernel has been told; 0
+// also where nothing can come any more that it would answer with a reset.
+std::size_t unsettled_bytes(const Fd& socket) {
+  // More at a time than a peer has under way. MSG_TRUNC would throw it away without a copy (tcp(7)), but race detectors
+  // take that for a write.
+  std::array<std::byte, 16 << 10> thrown_away;
+  for (int reads = 0; reads < 4096; ++reads) {
+    const ssize_t got = recv(socket.get(), thrown_away.data(), thrown_away.size(), MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return 0;
+    if (got < 0) break;
+  }
+  constexpr int end = 1;  // of the stream: it counts as a byte, and nobody waits for its acknowledgement
+  int unacknowledged = end;
+  ioctl(socket.get(), SIOCOUTQ, &unacknowledged);
+  return static_cast<std::size_t>(std::max(unacknowledged - end, 0));
+}
+
 }  // namespace
 
 TcpStream::TcpStream(std::string_view transport, Rank self, Rank peer, Lane lane, std::vector<Channel> channels,
@@ -35,21 +55,6 @@ TcpStream::TcpStream(std::string_view transport, Rank self, Rank peer, Lane lane
       sending_{.left = stripe_},
       receiving_{.left = stripe_},
       buffers_(buffers) {}
-
-// What was accepted is still delivered: the ends are closed one after the other, and what arrived meanwhile is read,
-// since closing a socket with unread bytes makes the kernel throw away unsent ones (RFC 2525, 2.17).
-TcpStream::~TcpStream() {
-  shut_down();
-  for (const Channel& channel : channels_) {
-    const Fd& socket = channel.socket();
-    shutdown(socket.get(), SHUT_WR);
-    // More than this no peer has under way. MSG_TRUNC would throw it away without a copy (tcp(7)), but race detectors
-    // take that for a write.
-    std::array<std::byte, 16 << 10> thrown_away;
-    for (int reads = 0; reads < 4096; ++reads)
-      if (recv(socket.get(), thrown_away.data(), thrown_away.size(), MSG_DONTWAIT) <= 0) break;
-  }
-}
 
 void TcpStream::advance(Cursor& cursor, std::size_t bytes) const {
   cursor.left -= bytes;
@@ -126,6 +131,22 @@ bool TcpStream::flush() {
 void TcpStream::shut_down() {
   flush();
   for (Channel& channel : channels_) channel.end_sending();
+}
+
+// A kernel that gets bytes for a socket that was closed, or closes one with bytes that nobody has read, ends the
+// connection by a reset, and what it has not sent is lost (RFC 1122, 4.2.2.13; RFC 2525, 2.17). And most peers have
+// something to say: over grpc whoever reads lets its peer send more.
+std::size_t TcpStream::leave() {
+  const bool all_sent = flush();
+  std::size_t unsettled = all_sent ? 0 : 1;
+  for (Channel& channel : channels_) {
+    if (all_sent) {
+      channel.end_sending();
+      shutdown(channel.socket().get(), SHUT_WR);
+    }
+    unsettled += unsettled_bytes(channel.socket());
+  }
+  return unsettled;
 }
 
 // ---- Receiving.

@@ -35,7 +35,6 @@ class TcpStream {
   // `buffers` outlives the stream.
   TcpStream(std::string_view transport, Rank self, Rank peer, Lane lane, std::vector<Channel> channels,
             ReceiveBuffers& buffers);
-  ~TcpStream();
   TcpStream(const TcpStream&) = delete;
   TcpStream& operator=(const TcpStream&) = delete;
 
@@ -63,6 +62,9 @@ class TcpStream {
   // No more is sent. The kernel has its own copy of whatever was accepted (within TLS of what it had room for); that
   // still arrives, then the peer sees the end.
   void shut_down();
+  // The same before the stream is destroyed, again and again, until it returns 0: all that was accepted has arrived
+  // there, or never will. Else about how much has not. What comes meanwhile is thrown away.
+  std::size_t leave();
 
   std::size_t socket_count() const { return channels_.size(); }
   const Fd& socket(std::size_t number) const { return channels_[number].socket(); }

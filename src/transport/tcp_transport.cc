@@ -24,6 +24,11 @@ namespace ranvier::transport {
 namespace {
 
 constexpr std::size_t slice = 512 << 10;  // fastest of 64 KiB to 4 MiB
+// At the end: how long peers are waited for that do not read, or are gone without a word, all of them together; and how
+// long those who read slowly.
+constexpr auto longest_pause = std::chrono::seconds(2);
+constexpr auto longest_farewell = std::chrono::seconds(30);
+constexpr auto look_again = std::chrono::milliseconds(1);
 
 // epoll_pwait2 where the kernel has it (5.11) and the container lets it through: paced senders wait for less than a
 // millisecond.
@@ -62,6 +67,24 @@ class TcpTransport final : public Transport {
     }
     watch(EPOLL_CTL_ADD, interrupt_, EPOLLIN, watched_.size());
     blocked_.reserve(streams_.size());
+  }
+
+  ~TcpTransport() override {
+    const auto begin = std::chrono::steady_clock::now();
+    std::size_t unsettled = 0;
+    for (auto now = begin, moved = begin;; now = std::chrono::steady_clock::now()) {
+      const std::size_t before = std::exchange(unsettled, 0);
+      std::erase_if(streams_, [&](const auto& stream) {
+        const std::size_t bytes = stream ? stream->leave() : 0;
+        unsettled += bytes;
+        return bytes == 0;
+      });
+      if (unsettled != before) moved = now;
+      if (streams_.empty() || now - moved >= longest_pause || now - begin >= longest_farewell) return;
+      // What arrives ends the sleep, an acknowledgement does not.
+      std::array<epoll_event, 64> events;
+      wait_for_events(epoll_.get(), events.data(), events.size(), look_again);
+    }
   }
 
   Rank rank() const override { return rank_; }

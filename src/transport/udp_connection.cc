@@ -17,9 +17,6 @@ constexpr std::size_t most_beside_a_piece =
     sizeof(PacketHeader) + Acknowledgement::fixed_bytes + ranges_beside_bytes * sizeof(NumberRange);
 constexpr auto most_lag = 2ms;  // a timer that comes late may make up for so much
 constexpr int silences_to_doubt_size = 3;
-// Loss at random takes so many of some size, and none of another one, on no path that carries anything.
-constexpr std::size_t most_large_lost = 30, enough_small = 10;
-constexpr auto longest_narrow = 3s;
 constexpr Lane partial_lane = lane_count;  // in records of packets: of a message that has to be whole
 
 constexpr std::array<std::byte, 64 << 10> padding{};
@@ -337,7 +334,7 @@ void UdpConnection::learn(const LossRecovery::News& news, double line, std::uint
   Lane lane = 0;
   NumberRange bytes;
   for (const SentPacket& packet : news.acknowledged) {
-    note_size(packet, true, news.sample.now);
+    size_.got_through(packet.bytes);
     if (packet.lane == partial_lane) {
       partial_sends_.acknowledged(packet.offset, packet.payload);
     } else if (packet.payload > 0) {
@@ -353,30 +350,17 @@ void UdpConnection::learn(const LossRecovery::News& news, double line, std::uint
   }
   send_lanes_[lane].acknowledged(bytes);
   for (const SentPacket& packet : news.lost) {
-    note_size(packet, false, news.sample.now);
-    if (packet.payload > 0)
-      lost(packet);
-    else if (packet.sizes)
+    if (packet.sizes)
       size_.lost();
+    else
+      size_.vanished(packet.bytes, news.sample.now);
+    if (packet.payload > 0) lost(packet);
   }
   rate_.set_packet_bytes(size_.bytes());
   Bbr::Sample sample = news.sample;
   sample.line = line;
   sample.flows = std::max({senders, flows_out_, 1U});
   if (sample.acknowledged > 0 || sample.lost > 0) rate_.acknowledged(sample);
-}
-
-void UdpConnection::note_size(const SentPacket& packet, bool arrived, Time now) {
-  const bool is_large = packet.bytes > PacketSize::least;
-  if (arrived && is_large) large_lost_ = small_arrived_ = 0;
-  if (arrived && !is_large && large_lost_ > 0) ++small_arrived_;
-  if (arrived || !is_large || packet.sizes) return;
-  if (large_lost_++ == 0) large_lost_since_ = now;
-}
-
-bool UdpConnection::is_too_narrow(Time now) const {
-  return large_lost_ >= most_large_lost && small_arrived_ >= enough_small && size_.bytes() <= PacketSize::base &&
-         now - large_lost_since_ >= longest_narrow;
 }
 
 // ---- Time.
@@ -409,9 +393,10 @@ void UdpConnection::on_time(Time now) {
   }
 }
 
-bool UdpConnection::all_acknowledged() const {
-  return partial_sends_.all_acknowledged() &&
-         std::ranges::all_of(send_lanes_, [](const UdpSendLane& lane) { return lane.all_acknowledged(); });
+std::size_t UdpConnection::unacknowledged() const {
+  std::size_t bytes = partial_sends_.unacknowledged();
+  for (const UdpSendLane& lane : send_lanes_) bytes += lane.unacknowledged();
+  return bytes;
 }
 
 }  // namespace ranvier::transport

@@ -88,8 +88,8 @@ class UdpConnection {
   void set_flows(std::uint32_t out, std::uint32_t in) { flows_out_ = out, flows_in_ = in; }
   bool sent_since(Time time) const { return last_left_at_ >= time; }
   bool received_since(Time time) const { return newest_at_ >= time; }
-  // Whether the path, for seconds now, lets small packets through and none of the least size that this needs.
-  bool is_too_narrow(Time now) const;
+  // As PacketSize has it.
+  bool is_too_narrow(Time now) const { return size_.is_too_narrow(now); }
   // For how long nobody need look at what arrives: where acknowledgements are what sending waits for, for half as long
   // as the line has something to send without them.
   Duration may_rest() const;
@@ -97,8 +97,8 @@ class UdpConnection {
   // The last words, with an acknowledgement of what has arrived.
   void goodbye(Time now, OutgoingPacket&);
 
-  // Whether everything that was accepted has arrived there.
-  bool all_acknowledged() const;
+  // Of what was accepted and has to arrive, the bytes that are not known to have.
+  std::size_t unacknowledged() const;
   bool gone() const { return gone_; }  // the peer has said goodbye
   Time heard_at() const { return heard_at_; }
   // The handshake's round trip, until packets tell more.
@@ -117,7 +117,6 @@ class UdpConnection {
   bool may_depart(Time now);
   void lost(const SentPacket&);
   void learn(const LossRecovery::News&, double line = 0, std::uint32_t senders = 1);
-  void note_size(const SentPacket&, bool arrived, Time now);
   bool note_arrival(Time now, const PacketHeader&, Time arrived_at);
   bool acknowledgement_due(Time now) const;
   std::size_t ranges_to_tell() const;
@@ -138,10 +137,6 @@ class UdpConnection {
   LossRecovery recovery_;
   Bbr rate_;
   PacketSize size_;
-  // Of packets that are too large for a small message, since one was acknowledged: how many were lost, and how many
-  // smaller ones were acknowledged meanwhile.
-  std::size_t large_lost_ = 0, small_arrived_ = 0;
-  Time large_lost_since_{};
   bool ask_small_ = false;  // in silence: whether the path lets those through
   Time departure_{};        // when the next packet would leave if they left one by one
   Time group_end_{};

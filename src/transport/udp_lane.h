@@ -40,13 +40,13 @@ class UdpSendLane {
   // The receiver takes bytes up to here. False if it cannot mean that.
   bool set_limit(std::uint64_t limit);
 
-  bool all_acknowledged() const { return acknowledged_ == accepted_; }
+  std::size_t unacknowledged() const { return static_cast<std::size_t>(accepted_ - acknowledged_); }
   // Whether a try_send was refused and would not be now.
   bool has_room_again();
 
  private:
   std::uint64_t credit() const { return accepted_ < limit_ ? accepted_ : limit_; }
-  std::size_t room() const { return bytes_ - static_cast<std::size_t>(accepted_ - acknowledged_); }
+  std::size_t room() const { return bytes_ - unacknowledged(); }
   // Less is not accepted where more is offered: it would be a call for every packet that is acknowledged.
   std::size_t worth_a_call() const { return bytes_ / 16; }
 

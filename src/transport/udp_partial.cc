@@ -63,12 +63,13 @@ void UdpPartialSends::add_whole(std::uint32_t ticket, ConstBytes message, std::s
   insert(behind, {ticket, message, begin, end});
 }
 
-bool UdpPartialSends::all_acknowledged() const {
-  return std::ranges::all_of(wholes_, [](const auto& each) {
-    std::size_t acknowledged = 0;
-    for (const NumberRange& range : each.second.acknowledged.all()) acknowledged += range.size();
-    return acknowledged == each.second.given;
-  });
+std::size_t UdpPartialSends::unacknowledged() const {
+  std::size_t bytes = 0;
+  for (const auto& [ticket, whole] : wholes_) {
+    bytes += whole.given;
+    for (const NumberRange& range : whole.acknowledged.all()) bytes -= range.size();
+  }
+  return bytes;
 }
 
 UdpPartialSends::Piece UdpPartialSends::next(std::size_t most) const {

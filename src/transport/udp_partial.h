@@ -40,7 +40,7 @@ class UdpPartialSends {
   // More of a message, from memory that is kept until all of it has been acknowledged.
   void add_whole(std::uint32_t ticket, ConstBytes message, std::shared_ptr<const void> memory, Pieces pieces);
   bool has_whole(std::uint64_t place) const { return wholes_.contains(static_cast<std::uint32_t>(place >> 32)); }
-  bool all_acknowledged() const;
+  std::size_t unacknowledged() const;  // of them
 
   // The next whole pieces, at most `most` bytes of them, and where they belong: ticket and first piece. What was lost
   // first.

@@ -23,9 +23,11 @@ using Time = Clock::time_point;
 using Duration = std::chrono::nanoseconds;
 
 constexpr std::size_t slice = 512 << 10;
-// At the end: how long a peer may be silent, and how long one may be waited for that is there but does not read.
+// At the end: how long a peer may be silent, how long those are waited for that are there but do not read, and how long
+// those that read slowly.
 constexpr auto longest_silence = 300ms;
-constexpr auto longest_farewell = 5s;
+constexpr auto longest_pause = 5s;
+constexpr auto longest_farewell = 30s;
 constexpr auto least_reordering = 1ms;  // threads of one host trade places for so long
 constexpr int goodbyes = 3;
 constexpr int most_reads = 16;  // at a time, of some packets each
@@ -76,7 +78,7 @@ class UdpTransport final : public Transport, private PartialMessages {
     keeper_.stop();
     try {
       take_leave();
-    } catch (const Error&) {  // no memory for a lane: what is left to receive is received by nobody
+    } catch (const std::exception&) {  // no memory for a lane: what is left to receive is received by nobody
     }
   }
 
@@ -466,23 +468,26 @@ class UdpTransport final : public Transport, private PartialMessages {
   // What was accepted still arrives: until each peer has acknowledged all, has left, or is silent.
   void take_leave() {
     clear_event(interrupt_);
-    const Time until = Clock::now() + longest_farewell;
-    for (Time now = Clock::now(); now < until; now = Clock::now()) {
+    const Time begin = Clock::now();
+    std::size_t left = 0;
+    for (Time now = begin, moved = begin; now - moved < longest_pause && now - begin < longest_farewell;
+         now = Clock::now()) {
       advance(now);
+      const std::size_t before = std::exchange(left, 0);
       for (Peer& peer : peers_) {
         if (!peer.connection) continue;
         // What nobody reads any more is thrown away: a peer that leaves too may wait for the room.
         for (Lane lane = 0; lane < lane_count; ++lane)
           peer.connection->release(lane, peer.connection->view(lane).size());
         transmit(peer, now);
-      }
-      const bool over = std::ranges::all_of(peers_, [&](const Peer& peer) {
-        if (!peer.connection || peer.connection->gone() || peer.connection->all_acknowledged()) return true;
         // Long enough for what was lost to be sent again and answered.
         const Duration patience = std::max<Duration>(longest_silence, 10 * peer.connection->round_trip().smoothed());
-        return now - std::max(peer.connection->heard_at(), until - longest_farewell) > patience;
-      });
-      if (over) break;
+        const bool is_there =
+            !peer.connection->gone() && now - std::max(peer.connection->heard_at(), begin) <= patience;
+        if (is_there) left += peer.connection->unacknowledged();
+      }
+      if (left == 0) break;
+      if (left != before) moved = now;
       socket_->wait(interrupt_, std::min<Duration>(std::max(next_due_, now) - now, 10ms));
     }
     for (int repetition = 0; repetition < goodbyes; ++repetition)

@@ -1,5 +1,6 @@
 """Workers that die, stop, never come or disagree: every other worker ends soon and says whose fault it was."""
 
+import itertools
 import os
 import pathlib
 import pty
@@ -240,7 +241,9 @@ class Failure(TrainingTest):
     def test_a_worker_that_cannot_begin_tells_the_others_why(self):
         # None has 5 minutes for it, which is how long they would wait for one that is late.
         nowhere = str(self.folder / "nowhere")
-        for words, problem in (
+        # Of what is found when files are read and of what is found before, each of two ranks in each place; the others in turn.
+        everywhere = list(itertools.product(range(2), ("directory", "torch's store")))
+        for number, (words, problem) in enumerate((
             (("--data", nowhere), f"there is no folder or file '{nowhere}'"),
             (("--model", "transformer"), "learns from text"),
             (("--batch", "1000000"), "training samples are too few"),
@@ -249,17 +252,18 @@ class Failure(TrainingTest):
             (("--sync", "lokal:4"), "did you mean 'local'?"),
             (("--plan", nowhere), nowhere),
             (("--config", nowhere), nowhere),
-        ):
-            for bad in range(2):
-                for place in ({"RANVIER_STORE": str(self.folder / f"store-{bad}-{words[0]}")}, self.master()):
-                    with self.subTest(words=words, bad=bad, place=place):
-                        told = self.pair(*(words if rank == bad else () for rank in range(2)), **place)
-                        for rank, (_, err, code) in enumerate(told):
-                            self.assertNotEqual(code, 0)
-                            self.assertEqual(len(err.splitlines()), 1, err)
-                            self.assertTrue(err.startswith(f"ranvier train, rank {rank}: "), err)
-                            self.assertIn(problem, err)
-                        self.assertIn(f"rank {bad} cannot take part: ", told[1 - bad][1])
+        )):  # fmt: skip
+            for bad, where in everywhere if words[0] in ("--data", "--config") else [everywhere[number % 4]]:
+                with self.subTest(words=words, bad=bad, where=where):
+                    directory = {"RANVIER_STORE": str(self.folder / f"store-{bad}-{number}")}
+                    place = directory if where == "directory" else self.master()
+                    told = self.pair(*(words if rank == bad else () for rank in range(2)), **place)
+                    for rank, (_, err, code) in enumerate(told):
+                        self.assertNotEqual(code, 0)
+                        self.assertEqual(len(err.splitlines()), 1, err)
+                        self.assertTrue(err.startswith(f"ranvier train, rank {rank}: "), err)
+                        self.assertIn(problem, err)
+                    self.assertIn(f"rank {bad} cannot take part: ", told[1 - bad][1])
 
     def test_a_worker_that_cannot_begin_says_so_before_the_others_come(self):
         bad = self.start_rank(1, "--data", str(self.folder / "nowhere"))

@@ -63,14 +63,19 @@ TEST(Doubts, AreOfPairsThatAreSlowerThanBothEndsAreWithOthers) {
   between(network, 1, 2).gbit_per_second = 3.5;
   between(network, 2, 1).gbit_per_second = 3.5;
   EXPECT_THAT(doubtful_pairs(network), testing::ElementsAre(std::pair(1, 2)));
-  for (MeasuredLink& link : network.links) link.gbit_both_ways = link.from == 2 || link.to == 2 ? 3 : 6;
-  between(network, 2, 0).gbit_both_ways = 2;
+  for (MeasuredLink& link : network.links) link.gbit_both_ways = link.from == 2 || link.to == 2 ? 3.9 : 7.7;
+  between(network, 2, 0).gbit_both_ways = 3.4;
   EXPECT_THAT(doubtful_pairs(network), testing::ElementsAre(std::pair(0, 2), std::pair(1, 2)));
 }
 
-// Of two ranks nobody knows better.
-TEST(Doubts, AreNoneOfTwoRanks) {
-  EXPECT_TRUE(doubtful_pairs({.world = 2, .links = {{0, 1, 1, 0, 8, 0}, {1, 0, 1, 0, 1, 0}}}).empty());
+// Of two ranks nobody knows better, but that a line carries the same both ways at once.
+TEST(Doubts, AreOfTwoRanksWhereBothWaysIsLess) {
+  MeasuredNetwork two{.world = 2, .links = {{0, 1, 1, 0, 8, 0}, {1, 0, 1, 0, 1, 0}}};
+  EXPECT_TRUE(doubtful_pairs(two).empty());
+  two.links[1].gbit_both_ways = 0.96;
+  EXPECT_TRUE(doubtful_pairs(two).empty());
+  two.links[0].gbit_both_ways = 7.5;
+  EXPECT_THAT(doubtful_pairs(two), testing::ElementsAre(std::pair(0, 1)));
 }
 
 TEST(Doubts, TheBetterMeasurementCounts) {

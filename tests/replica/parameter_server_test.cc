@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -207,16 +209,38 @@ TEST(ParameterServer, AnAnswerOnItsWayHoldsNobodyUp) {
   EXPECT_LT(had[1], had[2]);
 }
 
-// Of the averages of its gradients, and the same on all its members, so that it outlives the group.
-TEST(AsyncGroup, HasAMomentumOfItsOwn) {
+// Nobody knows when workers ask: threads that looked for it took the processors from those that compute.
+TEST(ParameterServer, SleepsWhereNobodyAsks) {
   run_ranks(3,
             [](Communicator& comm) {
+              std::vector<float> parameters(10, 0);
+              ParameterServer server(comm, {}, parameters, 0);
+              comm.barrier();
+              const auto switches = [] {
+                rusage usage{};
+                getrusage(RUSAGE_SELF, &usage);
+                return usage.ru_nvcsw + usage.ru_nivcsw;
+              };
+              const auto before = switches();
+              std::this_thread::sleep_for(std::chrono::milliseconds(500));
+              const auto more = switches() - before;
+              EXPECT_LT(more, 1000) << "of the core";
+              comm.barrier();
+              server.leave();
+            },
+            {.way = "shm"});
+}
+
+// Of the averages of its gradients, and the same on all its members, so that it outlives the group.
+void descend_with_momentum(Answer answer) {
+  run_ranks(3,
+            [answer](Communicator& comm) {
               std::vector<float> parameters(10, 0);
               std::vector<float> velocity(10, 0);
               ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 0);
               float u = 0, x = 0;
               for (const auto& groups : {std::vector{0, 0, 0}, std::vector{7, 7, 7}}) {
-                AsyncGroup group(comm, server, groups, {2, 1, 1}, {0.5, velocity});
+                AsyncGroup group(comm, server, groups, {2, 1, 1}, {0.5, velocity}, nullptr, answer);
                 for (int step = 0; step < 4; ++step) {
                   const auto part = group.begin(1000);
                   ASSERT_TRUE(part.goes_on);
@@ -227,6 +251,7 @@ TEST(AsyncGroup, HasAMomentumOfItsOwn) {
                   for (const float each : parameters) ASSERT_FLOAT_EQ(each, x);
                   for (const float each : velocity) ASSERT_FLOAT_EQ(each, u);
                 }
+                group.settle();
               }
               comm.barrier();
               server.leave();
@@ -234,16 +259,57 @@ TEST(AsyncGroup, HasAMomentumOfItsOwn) {
             {.way = "shm"});
 }
 
+TEST(AsyncGroup, HasAMomentumOfItsOwn) {
+  for (const Answer answer : {Answer::now, Answer::next_step}) descend_with_momentum(answer);
+}
+
+// While its push is under way a worker goes on with its own step, and with the others' one step later.
+TEST(AsyncGroup, GoesOnWithItsOwnStepBeforeItIsAnswered) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              std::vector<float> parameters(10, 0), gradient(10, comm.rank() == 0 ? 1.0F : 16.0F);
+              ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 0);
+              AsyncGroup group(comm, server, {0, 1}, {1, 1}, {}, nullptr, Answer::next_step);
+              const auto step = [&](float expected) {
+                ASSERT_TRUE(group.begin(100).goes_on);
+                group.exchange(gradient, 2, parameters);
+                EXPECT_EQ(parameters, std::vector<float>(10, expected));
+              };
+              if (comm.rank() == 1) {
+                step(-16);
+                group.settle();
+              }
+              comm.barrier();  // servers hold -16
+              if (comm.rank() == 0) {
+                step(-1);
+                step(-18);
+                step(-19);
+              }
+              comm.barrier();
+              group.settle();
+              comm.barrier();
+              server.pull(parameters);
+              EXPECT_EQ(parameters, std::vector<float>(10, -19));
+              comm.barrier();
+              server.leave();
+            },
+            {.way = "shm"});
+}
+
 TEST(AsyncGroup, AverageTheirGradientsBySamplesAndPushOnce) {
-  for (const auto& groups : {std::vector{0, 0, 1, 1}, std::vector{0, 1, 1, 1}, std::vector{0, 1, 2, 3}}) {
+  const std::vector<std::pair<std::vector<int>, Answer>> cases{{{0, 0, 1, 1}, Answer::now},
+                                                               {{0, 0, 1, 1}, Answer::next_step},
+                                                               {{0, 1, 1, 1}, Answer::next_step},
+                                                               {{0, 1, 2, 3}, Answer::now}};
+  for (const auto& [groups, answer] : cases) {
     std::array<std::atomic<std::uint64_t>, 100> taken{};
     run_ranks(4,
-              [&](Communicator& comm) {
+              [&, &groups = groups, answer = answer](Communicator& comm) {
                 const std::vector<std::size_t> shares{9, 4, 2, 1};
                 std::vector<float> parameters(10, 0);
                 ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 0);
                 const auto pool = std::make_shared<replica::TeamPool>(comm);
-                AsyncGroup group(comm, server, groups, shares, {}, pool);
+                AsyncGroup group(comm, server, groups, shares, {}, pool, answer);
                 std::uint64_t steps = 0;
                 for (;; ++steps) {
                   const auto part = group.begin(100);

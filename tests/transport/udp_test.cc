@@ -38,6 +38,22 @@ TEST(Udp, WhatWasAcceptedArrivesThoughItsSenderLeavesAndNobodyReadsYet) {
   EXPECT_EQ(receive_all(*world[1], 0, 3, bytes.size()), bytes);
 }
 
+// Longer than one who does not read at all is waited for.
+TEST(Udp, WhatWasAcceptedArrivesThoughItIsReadSlowly) {
+  auto world = udp_world(2);
+  const std::size_t ring = world[0]->traits().buffered_bytes;
+  const auto bytes = random_bytes(2 * ring, 5);  // his and the reader's
+  send_all(*world[0], 1, 3, bytes);
+  const std::jthread leaver([&] { world[0].reset(); });
+  std::vector<std::byte> received;
+  for (int quarter = 0; quarter < 4; ++quarter) {
+    std::this_thread::sleep_for(1500ms);
+    std::ranges::copy(receive_all(*world[1], 0, 3, ring / 4), std::back_inserter(received));
+  }
+  std::ranges::copy(receive_all(*world[1], 0, 3, ring), std::back_inserter(received));
+  EXPECT_TRUE(std::ranges::equal(received, std::span(bytes).first(received.size())));
+}
+
 TEST(Udp, ACancelledTransportStillDeliversWhatItAcceptedAndRefusesMore) {
   auto world = udp_world(2);
   const auto bytes = random_bytes(100'000, 6);

@@ -153,6 +153,7 @@ void set_loss(MeasuredLink& link, double packets, double lost) {
 
 std::vector<std::pair<Rank, Rank>> doubtful_pairs(const MeasuredNetwork& network) {
   constexpr double enough = 0.9;
+  constexpr double enough_both_ways = 0.95;  // acknowledgements of what comes take some two hundredths
   using Rate = double MeasuredLink::*;
   std::set<std::pair<Rank, Rank>> pairs;
   for (const Rate rate : {&MeasuredLink::gbit_per_second, &MeasuredLink::gbit_both_ways}) {
@@ -161,6 +162,9 @@ std::vector<std::pair<Rank, Rank>> doubtful_pairs(const MeasuredNetwork& network
       if (link.*rate < enough * std::min(ends.out(link.from), ends.in(link.to)))
         pairs.insert(std::minmax(link.from, link.to));
   }
+  for (const MeasuredLink& link : network.links)
+    if (link.gbit_both_ways > 0 && link.gbit_both_ways < enough_both_ways * link.gbit_per_second)
+      pairs.insert(std::minmax(link.from, link.to));
   return {pairs.begin(), pairs.end()};
 }
 

@@ -1,6 +1,6 @@
 // Workers at their own pace over parameter servers, as src/replica/parameter_server.cc and async_group.cc have them: a
 // worker asks rank 0 for samples, computes, pushes to every server its part of the gradient, and goes on from what they
-// answer. Each of a server's threads takes one request at a time, in the order in which they reach it: it receives a
+// answer; groups go on while their push is under way (Answer::next_step). Each of a server's threads takes one request at a time, in the order in which they reach it: it receives a
 // push, applies it, sends what the server holds then, and only then looks at the next one. Who may begin when is
 // decided by the gate that decides it in training (SampleGate), groups and shares by the functions that form them
 // there; links and computing are what is modelled. Requests for samples have no bytes.
@@ -48,7 +48,8 @@ class ServerRun final : OwnPace {
       : OwnPace(policy, workload, how, times, simulation, workers_of(policy.server().value(), times.world()),
                 policy.server()->bound),
         rule_(policy.server().value()),
-        codec_ns_(bytes_ * how.codec_ns_per_byte) {
+        codec_ns_(bytes_ * how.codec_ns_per_byte),
+        goes_ahead_(policy.groups().has_value()) {
     form_teams(policy);
     const std::string algorithm = average_algorithm_for(how, bytes_);
     for (Team& team : teams_) time_inside(team, algorithm, times.options());
@@ -75,7 +76,9 @@ class ServerRun final : OwnPace {
     double tell_ns = 0;                      // the others what the servers hold
     std::uint64_t given = 0;                 // samples of the step under way
     std::uint64_t ended = 0;                 // steps
-    std::size_t unanswered = 0;              // pushes of the step under way
+    std::size_t unanswered = 0;              // pushes of a step
+    bool has_pushed = false;
+    bool has_computed = false;               // and its push before this step's has not been answered
     std::vector<std::uint64_t> pulled = {};  // by server: pushes of all when it answered
     Rank leader() const { return members.front(); }
   };
@@ -156,17 +159,31 @@ class ServerRun final : OwnPace {
     Team& team = teams_[event.who];
     switch (event.what) {
       case computed:
-        return push(event.who);
+        if (!goes_ahead_) return push(event.who);
+        team.has_computed = true;
+        return push_next(event.who);
       case asked:
         return enqueue(0, {event.who, false});
       case pushed:
         return enqueue(event.whom, {event.who, true});
       case answered:
         if (--team.unanswered > 0) return;
-        return go_on(event.who);
+        return goes_ahead_ ? push_next(event.who) : go_on(event.who);
       case told:
+        if (!goes_ahead_) return ask(event.who);
+        push(event.who);
+        if (team.leader() == 0) decide();
         return ask(event.who);
     }
+  }
+
+  // Of a group that goes ahead: once what it pushed before has been answered, and its members know.
+  void push_next(std::size_t number) {
+    Team& team = teams_[number];
+    if (team.unanswered > 0 || !team.has_computed) return;
+    team.has_computed = false;
+    at(team.has_pushed ? codec_ns_ + team.tell_ns : 0, told, number);
+    team.has_pushed = true;
   }
 
   // To all servers; what its leader serves itself it applies there and then.
@@ -181,7 +198,7 @@ class ServerRun final : OwnPace {
       ++team.unanswered;
       at(latency_ns(team.leader(), rank), pushed, number, server);
     }
-    if (team.unanswered == 0) go_on(number);
+    if (team.unanswered == 0 && !goes_ahead_) go_on(number);
   }
 
   // It has all answers, and tells its members.
@@ -294,6 +311,7 @@ class ServerRun final : OwnPace {
 
   const ServerRule rule_;
   const double codec_ns_;              // of a push and the answers to it, and of an average
+  const bool goes_ahead_;              // see Answer
   std::vector<std::uint64_t> shares_;  // samples of a step, by worker
   std::vector<int> groups_;            // by rank
   std::vector<Team> teams_;
