@@ -29,25 +29,29 @@ struct Judged {
 
 // Steps by a plan that expects to wait for 2 ms. All ranks change by the same steps.
 Judged follow(std::size_t steps, const Waiting& waiting, const Replan& replan) {
-  const TrainSettings settings{.tuning = {}, .planned = {.step = 0.012, .waiting = 0.002}};
+  TrainSettings settings;
+  settings.planned = {.step = 0.012, .waiting = 0.002};
   Judged judged;
   std::vector<std::vector<std::size_t>> changed(world);
-  run_ranks(world, [&](Communicator& comm) {
-    FollowedPlan plan(settings);
-    const Replan ask = [&](const PlanChange& current, const WrongPlan& wrong) {
-      EXPECT_EQ(comm.rank(), 0);
-      judged.asked.push_back(wrong);
-      return replan(current, wrong);
-    };
-    for (std::size_t step = 1; step <= steps; ++step) {
-      const std::chrono::duration<double> waits(waiting(step) * (1 + 0.01 * comm.rank()));
-      const auto all = std::chrono::duration_cast<std::chrono::nanoseconds>(waits + std::chrono::milliseconds(10));
-      plan.add_step(all, std::chrono::duration_cast<std::chrono::nanoseconds>(waits));
-      if (!plan.is_due()) continue;
-      if (const auto change = plan.judge(step, comm, replan ? ask : replan, 4000, false))
-        changed[static_cast<std::size_t>(comm.rank())].push_back(change->step);
-    }
-  });
+  run_ranks(world,
+            [&](Communicator& comm) {
+              FollowedPlan plan(settings);
+              const Replan ask = [&](const PlanChange& current, const WrongPlan& wrong) {
+                EXPECT_EQ(comm.rank(), 0);
+                judged.asked.push_back(wrong);
+                return replan(current, wrong);
+              };
+              for (std::size_t step = 1; step <= steps; ++step) {
+                const std::chrono::duration<double> waits(waiting(step) * (1 + 0.01 * comm.rank()));
+                const auto all =
+                    std::chrono::duration_cast<std::chrono::nanoseconds>(waits + std::chrono::milliseconds(10));
+                plan.add_step(all, std::chrono::duration_cast<std::chrono::nanoseconds>(waits));
+                if (!plan.is_due()) continue;
+                if (const auto change = plan.judge(step, comm, replan ? ask : replan, 4000, false))
+                  changed[static_cast<std::size_t>(comm.rank())].push_back(change->step);
+              }
+            },
+            {.way = "shm"});
   for (const auto& each : changed) EXPECT_EQ(each, changed.front());
   judged.changed = changed.front();
   return judged;
