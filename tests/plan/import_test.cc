@@ -112,7 +112,7 @@ TEST_F(Import, HeaderLinesOfAstraSimSayWhoCommunicates) {
   EXPECT_THAT(refusal([&] { read("HYBRID_TRANSFORMER"); }), HasSubstr("needs model_parallel_NPU_group:"));
   const auto without = [&](AstraGroups groups) { return read_astra_workload(file("w.txt", layer), groups); };
   EXPECT_EQ(without(AstraGroups::header_if_any).layers[0].forward.communications.at(0).role, Role::forward);
-  EXPECT_THAT(refusal([&] { without(AstraGroups::header); }),
+  EXPECT_THAT(support::refusal([&] { without(AstraGroups::header); }, ErrorKind::usage),
               HasSubstr("w.txt does not say which NPUs communicate; add --communicator FILE, or begin it with"));
 }
 
