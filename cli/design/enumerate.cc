@@ -4,7 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "design/problem.h"
 #include "machine.h"
@@ -34,25 +42,73 @@ void sort(std::vector<Candidate>& candidates) {
   }
 }
 
+// Of one shape; none where the workload does not fit it.
+struct Tried {
+  std::optional<Design> design;
+  std::string refusal;
+};
+
+Tried design_of(const Options& options, const std::vector<Source>& sources, const NetworkShape& shape) {
+  Options one = options;
+  one.network = shape;
+  one.constraints = {budget_constraint(options.budget, shape.dimensions.size())};
+  one.unit_costs = unit_costs(shape, options.costs);
+  try {
+    Question question = question_of(one, sources);
+    return {.design = solve(one, question, question.problem), .refusal = {}};
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    return {.design = std::nullopt, .refusal = error.what()};
+  }
+}
+
+// Shapes have nothing to do with one another: on all cores, which each take the next one. Says now and then how far it
+// is.
+std::vector<Tried> try_all(const Options& options, const std::vector<Source>& sources,
+                           const std::vector<NetworkShape>& all) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto pause = std::chrono::seconds(5);
+  std::vector<Tried> tried(all.size());
+  std::atomic<std::size_t> next = 0;
+  std::exception_ptr problem;
+  std::mutex of_problem;
+  const auto work = [&](bool speaks) {
+    auto said = Clock::now();
+    for (std::size_t i = next++; i < all.size(); i = next++) {
+      try {
+        tried[i] = design_of(options, sources, all[i]);
+      } catch (...) {
+        const std::lock_guard lock(of_problem);
+        problem = std::current_exception();
+        next = all.size();
+      }
+      if (!speaks || Clock::now() - said < pause) continue;
+      said = Clock::now();
+      cli::say(fmt::format("{} of {} shapes\n", std::min(next.load(), all.size()), all.size()));
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::size_t i = 1; i < std::min<std::size_t>(all.size(), std::max(1, cli::usable_cores())); ++i)
+      others.emplace_back(work, false);
+    work(true);
+  }
+  if (problem) std::rethrow_exception(problem);
+  return tried;
+}
+
 }  // namespace
 
 int enumerate(const Options& options, const cli::JsonFile& file) {
   const auto all = shapes(*options.enumeration);
-  const auto sources = load_workloads(options);
   std::vector<Candidate> candidates;
   std::string last_refusal;
-  for (const NetworkShape& shape : all) {
-    Options one = options;
-    one.network = shape;
-    one.constraints = {budget_constraint(options.budget, shape.dimensions.size())};
-    one.unit_costs = unit_costs(shape, options.costs);
-    try {
-      Question question = question_of(one, sources);
-      candidates.push_back({to_string(shape), solve(one, question, question.problem)});
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::usage) throw;
-      last_refusal = error.what();  // the workload does not fit this shape
-    }
+  auto tried = try_all(options, load_workloads(options), all);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (tried[i].design)
+      candidates.push_back({to_string(all[i]), std::move(*tried[i].design)});
+    else
+      last_refusal = std::move(tried[i].refusal);
   }
   if (candidates.empty())
     throw Error(ErrorKind::usage,

@@ -17,8 +17,8 @@ constexpr auto examples = R"help(
 A network is written dimension by dimension, the innermost first: RI(4)_FC(8)_SW(32) is rings of 4 NPUs inside fully
 connected groups of 8 inside switches of 32. Bandwidths b0, b1, … are in GB/s (10^9 bytes) per NPU. A workload is a
 ready-made one with its settings (tp, dp, pp, ep, batch, sequence, layers, microbatches), or a file: one of ranvier train
---record (.toml), a Chakra trace (.et; --communicator has its process groups where it does not), or, with --communicator, a
-text of ASTRA-sim 1.0.
+--record (.toml), a Chakra trace (.et; --communicator has its process groups where it does not), or a text of ASTRA-sim 1.0,
+whose groups its header or --communicator has.
 The result comes with a lower bound that it is proven not to miss by more than a millionth.
 
 Ready-made workloads: )help";

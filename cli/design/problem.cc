@@ -28,11 +28,7 @@ bool is_astra_text(const std::string& name) {
 Source load(const Options& options, const std::string& name) {
   if (names_a_trace(name)) return simulation::load_trace(name, options.communicator_file);
   if (!is_astra_text(name)) return simulation::load_workload(name);
-  if (options.communicator_file.empty())
-    throw Error(ErrorKind::usage, fmt::format("{} does not say which dimensions its collectives span; add "
-                                              "--communicator FILE",
-                                              name));
-  return read_astra_workload(name, true);
+  return read_astra_workload(name, options.communicator_file.empty() ? AstraGroups::header : AstraGroups::elsewhere);
 }
 
 // One workload on the network of the options: as a graph where that is asked for or known, and each of its collectives.
@@ -42,8 +38,9 @@ class Placed {
       : options_(options), trace_(std::get_if<ExecutionTrace>(&source)) {
     if (trace_ != nullptr) return;
     workload_ = rescaled(std::get<Workload>(source), options.network.npus());
-    placement_ = is_astra_text(name) ? read_libra_communicator(options.communicator_file, options.network)
-                                     : place(workload_.degrees, options.network);
+    const bool has_communicator = is_astra_text(name) && !options.communicator_file.empty();
+    placement_ = has_communicator ? read_libra_communicator(options.communicator_file, options.network)
+                                  : place(workload_.degrees, options.network);
   }
 
   StepGraph graph() const {

@@ -80,6 +80,10 @@ void print(const Options& options, const Question& question, const Design& desig
     fmt::print("\n");
   }
   if (problem.objective == Objective::time_cost) fmt::print("time x cost / 1e10  {:.8g}\n", design.objective);
+  if (design.any_scale)
+    fmt::print(
+        "nothing is computed, so that any part of these bandwidths, the same of each, has the same time x cost; add a "
+        "budget to say how much is to be spent\n");
   fmt::print("proof nothing is better than {:.9g}: a gap of at most {:.1e}\n", design.lower_bound, gap(design));
 }
 
@@ -98,6 +102,7 @@ nlohmann::json to_json(const Options& options, const Question& question, const D
           {"cost_usd", design.cost_usd},
           {"objective", design.objective},
           {"lower_bound", design.lower_bound},
+          {"any_scale", design.any_scale},
           {"marginal_ns_per_gbps", design.marginal_ns_per_gbps},
           {"utilisation", utilisation(question.traffic, design.bandwidth_gbps, design.time_ns)},
           {"network", to_string(options.network)},

@@ -27,13 +27,6 @@ std::size_t most_bytes_of_a_table(double gradients) {
   return std::bit_ceil(static_cast<std::size_t>(std::clamp(gradients, 1e6, 64e6)));
 }
 
-double gradient_bytes(const Workload& workload) {
-  double bytes = 0;
-  for (const Layer& layer : workload.layers)
-    for (const Communication& each : layer.weight_gradient.communications) bytes += each.bytes;
-  return bytes;
-}
-
 double most_gradient_bytes(const Question& question) {
   double most = 0;
   for (const Workload& each : question.divisions) most = std::max(most, gradient_bytes(each));
@@ -131,6 +124,13 @@ std::optional<ExecutionTrace> trace_of(const Options& options) {
 }
 
 }  // namespace
+
+double gradient_bytes(const Workload& workload) {
+  double bytes = 0;
+  for (const Layer& layer : workload.layers)
+    for (const Communication& each : layer.weight_gradient.communications) bytes += each.bytes;
+  return bytes;
+}
 
 Question question_of(const Options& options) {
   Question question;

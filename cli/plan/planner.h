@@ -29,6 +29,8 @@ struct Question {
   std::string place = {};  // of policies with nodes
   PlanSearch search;
 };
+// Of what a step averages.
+double gradient_bytes(const Workload&);
 // With the speed of codecs on this machine, and which algorithms are the fastest by size. Throws Error.
 Question question_of(const Options&);
 // Fills PlanSearch::bucket_bytes and PlanNetwork::by_size from what is there already.

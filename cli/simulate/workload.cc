@@ -17,14 +17,15 @@ Workload load_workload(const std::string& spec_or_file, const std::string& commu
   if (spec_or_file.ends_with(".toml")) return read_workload(spec_or_file);
   if (names_a_trace(spec_or_file)) return read_chakra_trace(spec_or_file);
   if (!names_an_astra_text(spec_or_file)) return make_workload(spec_or_file);
-  if (communicator_file.empty()) return read_astra_workload(spec_or_file, false);
+  if (communicator_file.empty()) return read_astra_workload(spec_or_file, AstraGroups::header_if_any);
   if (!names_a_shape(network))
     throw Error(ErrorKind::usage,
                 fmt::format("--communicator says how much of each dimension the groups of {} span, and {} has none; "
                             "give a shape as --topology, such as RI(4)_SW(8)",
                             spec_or_file, network));
   const NetworkShape shape = parse_network(network);
-  return with_groups(read_astra_workload(spec_or_file, true), read_libra_communicator(communicator_file, shape), shape);
+  return with_groups(read_astra_workload(spec_or_file, AstraGroups::elsewhere),
+                     read_libra_communicator(communicator_file, shape), shape);
 }
 
 ExecutionTrace load_trace(const std::string& file, const std::string& communicator_file) {

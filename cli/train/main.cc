@@ -190,8 +190,8 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
       .on_step = [&](std::size_t step, std::size_t last, double loss) { progress.on_step(step, last, loss); },
       .on_evaluation = [&](const trainer::Evaluation& evaluation) { progress.on_evaluation(evaluation); },
       .on_change = [&](const trainer::ChangedPlan& changed) { progress.on_change(changed); },
-      .replan = options.plan ? trainer::Replan([&](const auto& current, const auto& planned, const auto& measured) {
-        return replan(*options.plan, current, planned, measured, options.replan_limit);
+      .replan = options.plan ? trainer::Replan([&](const auto& current, const auto& wrong) {
+        return replan(*options.plan, current, wrong, options.replan_limit);
       })
                              : nullptr,
       .is_to_pause = [&] { return members && members->is_awaited(); }};

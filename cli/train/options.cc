@@ -263,7 +263,7 @@ void add_file_options(CLI::App& app, Options& options, Given& given) {
   app.add_option("--plan", given.plan, "do as a file of ranvier plan says where no flag says otherwise, and compare")
       ->type_name("FILE");
   cli::add_seconds(app, "--replan-limit", options.replan_limit,
-                   "for planning again where a step takes longer than planned, while all workers wait");
+                   "for planning again where steps take other times than planned, while all workers wait");
   app.add_option("--record", options.record_folder,
                  "write what the first 50 steps consist of to DIR/workload.toml; those overlap nothing")
       ->type_name("DIR");

@@ -7,10 +7,16 @@
 #include <cmath>
 
 #include "ranvier/error.h"
-#include "ranvier/sync.h"
 #include "ranvier/synchronizer.h"
 
 namespace ranvier::train {
+namespace {
+
+// Each averages gradients, so that one is as good as the mean.
+bool has_steps_alike(const Plan& plan) { return plan.sync == "bsp"; }
+
+}  // namespace
+
 TuningTable table_of(const Plan& plan) {
   std::vector<TuningRow> rows;
   const std::vector<std::string> may_be{"shm", "tcp", "shm+tcp"};
@@ -45,9 +51,8 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
     cli::set_unless_given(app, "--place", plan.place);
   }
   if (chooses) options.trainer.tuning = table_of(plan);
-  // What somebody chose by a flag is not chosen again, nor what has no step of everybody's averages.
-  const auto machine = make_sync_policy(plan.sync, {});
-  if (obeyed && !plan.unequal.any() && machine->levels().size() == 1 && !machine->server() && !machine->meets_peers())
+  // What somebody chose by a flag is not chosen again, nor where steps are not alike: few of them tell no mean.
+  if (obeyed && !plan.unequal.any() && has_steps_alike(plan))
     options.trainer.planned = {plan.step_ns / 1e9, plan.exposed_communication_ns / 1e9};
   options.plan = plan;
 }
@@ -68,15 +73,19 @@ PlanComparison compare(const Plan& plan, const trainer::TrainResult& result) {
   // Steps behind the last change are what the median is of.
   const auto* expected = result.changes.empty() ? nullptr : &result.changes.back().change.expected;
   const bool anew = expected != nullptr && expected->step > 0;
-  const double planned_waiting_ns = anew ? expected->waiting * 1e9 : plan.exposed_communication_ns;
+  const bool alike = has_steps_alike(plan);
+  // Of a step that averages gradients, else of the mean of all.
+  const double waiting_by_plan_ns = alike ? plan.exposed_communication_ns : plan.step_ns - plan.compute_ns;
+  const double planned_waiting_ns = anew ? expected->waiting * 1e9 : waiting_by_plan_ns;
+  const double step_seconds = alike ? result.median_step_seconds : result.mean_step_seconds;
   PlanComparison comparison{.predicted_ns = anew ? expected->step * 1e9 : plan.step_ns,
-                            // The median step of unequal workers is not the mean that was predicted.
-                            .measured_ns = plan.unequal.any() ? 0 : result.median_step_seconds * 1e9};
+                            // The mean of unequal workers is that of many more steps.
+                            .measured_ns = plan.unequal.any() ? 0 : step_seconds * 1e9};
   const double planned_computing_ns = anew ? comparison.predicted_ns - planned_waiting_ns : plan.compute_ns;
   if (!(comparison.predicted_ns > 0) || !(comparison.measured_ns > 0)) return comparison;
   comparison.error = comparison.measured_ns / comparison.predicted_ns - 1;
   if (std::abs(comparison.error) <= trainer::tolerated_error) return comparison;
-  const double waiting_ns = result.median_waiting_seconds * 1e9;
+  const double waiting_ns = (alike ? result.median_waiting_seconds : result.mean_waiting_seconds) * 1e9;
   const double computing_ns = comparison.measured_ns - waiting_ns;
   if (std::abs(computing_ns - planned_computing_ns) > std::abs(waiting_ns - planned_waiting_ns))
     comparison.advice = fmt::format(

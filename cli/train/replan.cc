@@ -19,8 +19,8 @@
 namespace ranvier::train {
 namespace {
 
-constexpr double most_change = 64;  // of a network's speed that is still believed
-constexpr int halvings = 14;
+constexpr double most_change = 4096;  // of a network's speed that is still believed
+constexpr int halvings = 16;
 
 void slow_down(Workload& workload, double factor) {
   workload.idle_ns *= factor;
@@ -74,21 +74,45 @@ StepSimulation as_planned(const Plan& plan, const PlanNetwork& network, const Co
                     codec, averaging_ranks(workload, network.topology.world));
 }
 
-// How many times slower the network is: the factor by which the plan's own step waits as long as was measured.
-double network_factor(const StepSimulation& how, const Workload& workload, const Topology& topology,
-                      double waiting_ns) {
+// How many times slower the network is: the factor by which the plan's own step waits as long as was measured. None
+// where none does.
+std::optional<double> network_factor(const StepSimulation& how, const Workload& workload, const Topology& topology,
+                                     double waiting_ns) {
   const auto waits = [&](double factor) {
     return simulate_step(workload, slower(topology, factor), how).exposed_communication_ns;
   };
   double least = -std::log2(most_change);
   double most = std::log2(most_change);
-  // Where nothing of a step is exposed whatever the network does, or more than a network explains, it is left as it is.
-  if (!(waits(std::exp2(least)) < waiting_ns && waiting_ns < waits(std::exp2(most)))) return 1;
+  if (!(waiting_ns < waits(std::exp2(most)))) return std::nullopt;
+  if (!(waits(std::exp2(least)) < waiting_ns)) {
+    // As fast as can be, or, where the network is not what is waited for, as planned.
+    constexpr double alike = 1.01;
+    return waits(1) <= alike * waits(std::exp2(least)) ? 1 : std::exp2(least);
+  }
   for (int i = 0; i < halvings; ++i) {
     const double middle = (least + most) / 2;
     (waits(std::exp2(middle)) < waiting_ns ? least : most) = middle;
   }
   return std::exp2((least + most) / 2);
+}
+
+std::string network_in_words(std::optional<double> factor) {
+  constexpr double as_planned = 1.05;
+  if (!factor) return "which no speed of the network explains";
+  if (*factor > as_planned) return fmt::format("as if the network were {:.2g} times slower than planned", *factor);
+  if (1 / *factor > as_planned)
+    return fmt::format("as if the network were {:.2g} times faster than planned", 1 / *factor);
+  return "by a network as planned";
+}
+
+// Of the plan's workload and of the model that is trained.
+void check_model(const Plan& plan, double planned_bytes, double bytes) {
+  constexpr double rounding = 0.01;
+  if (std::abs(planned_bytes - bytes) <= rounding * bytes) return;
+  throw Error(ErrorKind::usage,
+              fmt::format("its workload {} has gradients of {:.4g} MB, and this model {:.4g} MB; record this one with "
+                          "ranvier train --record DIR, and plan by that",
+                          plan.workload, planned_bytes / 1e6, bytes / 1e6));
 }
 
 // The plan as changes have left it.
@@ -122,16 +146,15 @@ std::optional<planning::Answer> search(planning::Question& question, Budget& bud
 
 }  // namespace
 
-trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& current,
-                           const trainer::StepSeconds& planned, const trainer::StepSeconds& measured,
+trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& current, const trainer::WrongPlan& wrong,
                            std::chrono::milliseconds limit) {
+  const auto& [planned, measured, gradient_bytes] = wrong;
   Budget budget(limit);
   const Plan plan = followed(original, current);
-  if (plan.sync != "bsp")
-    throw Error(ErrorKind::usage, fmt::format("its policy is {}, whose steps are not alike", plan.sync));
   const double computing = std::max(measured.step - measured.waiting, 1e-9);
   const double expected = std::max(planned.step - planned.waiting, 1e-9);
   Workload workload = rescaled(simulation::load_workload(plan.workload, plan.communicator, plan.network), plan.ranks);
+  check_model(plan, planning::gradient_bytes(workload), gradient_bytes);
   double recorded_ns = workload.idle_ns;
   for (const Layer& layer : workload.layers)
     recorded_ns += layer.forward.compute_ns + layer.input_gradient.compute_ns + layer.weight_gradient.compute_ns;
@@ -159,24 +182,33 @@ trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& curr
   if (std::ranges::find(codecs, codec_now, &CodecSpeed::spec) == codecs.end())
     codecs.push_back(planning::measure_codec(codec_now));
   StepSimulation how = as_planned(plan, now, *std::ranges::find(codecs, codec_now, &CodecSpeed::spec), workload);
-  double factor = 1;
+  std::optional<double> factor;
   StepPrediction unchanged;
   try {
     how.options.enough = budget.until(share_of_factor);
     factor = network_factor(how, workload, now.topology, measured.waiting * 1e9);
-    now.topology = slower(std::move(now.topology), factor);
+    now.topology = slower(std::move(now.topology), factor.value_or(1));
     unchanged = simulate_step(workload, now.topology, how);
   } catch (const Error& ended) {
     if (ended.kind() != ErrorKind::timeout) throw;
     throw Error(ErrorKind::timeout,
                 fmt::format("that takes longer than the {:.3g} s of --replan-limit", budget.seconds()));
   }
-  question.speed = {.bytes_per_second = network.speed().bytes_per_second / factor, .latency = speed.latency};
+  trainer::PlanChange change = current;
+  const std::string found = fmt::format(
+      "a step takes {:.2f} ms and not {:.2f}: computing {:.2f} and not {:.2f}, waiting {:.2f} and not {:.2f}, {}",
+      measured.step * 1e3, planned.step * 1e3, computing * 1e3, expected * 1e3, measured.waiting * 1e3,
+      planned.waiting * 1e3, network_in_words(factor));
+  if (!factor) {
+    change.expected = measured;
+    change.reason = found + "; all stays as it is";
+    return change;
+  }
+  question.speed = {.bytes_per_second = network.speed().bytes_per_second / *factor, .latency = speed.latency};
   question.networks = {std::move(now)};
   question.divisions = {std::move(workload)};
   for (const auto name : simulation::all_reduce_algorithms()) question.search.algorithms.emplace_back(name);
   // A search that is cut short may not come to what is better, or to what is followed already.
-  trainer::PlanChange change = current;
   change.expected = {unchanged.step_ns / 1e9, unchanged.exposed_communication_ns / 1e9};
   std::string chosen = "the same as before";
   if (const auto answer = search(question, budget); answer && answer->plan.step_ns <= unchanged.step_ns) {
@@ -188,11 +220,7 @@ trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& curr
   }
   if (budget.ended_something())
     chosen += fmt::format(" (the search was cut short after {:.3g} s, see --replan-limit)", budget.seconds());
-  change.reason = fmt::format(
-      "a step takes {:.2f} ms and not {:.2f}: computing {:.2f} and not {:.2f}, waiting {:.2f} and not {:.2f}, as if "
-      "the network were {:.2g} times slower than planned; from now on {}, expected to take {:.2f}",
-      measured.step * 1e3, planned.step * 1e3, computing * 1e3, expected * 1e3, measured.waiting * 1e3,
-      planned.waiting * 1e3, factor, chosen, change.expected.step * 1e3);
+  change.reason = fmt::format("{}; from now on {}, expected to take {:.2f}", found, chosen, change.expected.step * 1e3);
   return change;
 }
 

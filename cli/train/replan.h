@@ -11,10 +11,11 @@ namespace ranvier::train {
 // `current`: what is followed now in place of the plan's own algorithms, bucket and codec. The plan's workload computes
 // as fast as was measured, and its network is as much slower (or faster) as makes the simulator wait as long as
 // training did; algorithm, bucket and codec are then searched again, until `limit` is over, for all ranks wait
-// meanwhile: then the best that is known by then is taken, or `current` stays, and the reason says so. Transport,
-// placement and policy stay. Throws Error where the plan's files are gone, where `limit` is too short for anything, and
-// for plans whose policy does not average gradients in every step, whose mean says nothing about single ones.
-trainer::PlanChange replan(const Plan&, const trainer::PlanChange& current, const trainer::StepSeconds& planned,
-                           const trainer::StepSeconds& measured, std::chrono::milliseconds limit);
+// meanwhile: then the best that is known by then is taken, or `current` stays, and the reason says so; it stays as well
+// where no speed of the network explains how long was waited. Transport, placement and policy, which averages gradients
+// in every step, stay. Throws Error where the plan's files are gone or are of another model, and where `limit` is too
+// short for anything.
+trainer::PlanChange replan(const Plan&, const trainer::PlanChange& current, const trainer::WrongPlan& wrong,
+                           std::chrono::milliseconds limit);
 
 }  // namespace ranvier::train

@@ -75,8 +75,8 @@ struct Constraint {
 
 // What may stand behind a bandwidth, in GB/s.
 inline constexpr std::pair<std::string_view, double> bandwidth_units[] = {
-    {"GB/s", 1.0},      {"TB/s", 1e3},   {"MB/s", 1e-3},  {"Gbit/s", 0.125}, {"Tbit/s", 125.0},
-    {"Mbit/s", 125e-6}, {"Gbit", 0.125}, {"Tbit", 125.0}, {"Mbit", 125e-6}};
+    {"GB/s", 1.0}, {"TB/s", 1e3}, {"MB/s", 1e-3}, {"Gbit/s", 0.125}, {"Tbit/s", 125.0}, {"Mbit/s", 125e-6},
+    {"GB", 1.0},   {"TB", 1e3},   {"MB", 1e-3},   {"Gbit", 0.125},   {"Tbit", 125.0},   {"Mbit", 125e-6}};
 
 // "b0>=b1", "2*b0 + b1 <= 300", "b0>=b1>=b2" (two constraints); numbers without b are GB/s.
 // Throws Error{usage} that names the column.
@@ -122,12 +122,15 @@ struct Design {
   double lower_bound = 0;                         // of the objective; proven by the certificate
   std::vector<double> marginal_ns_per_gbps = {};  // saved by one more GB/s there, everything else re-balanced
   Certificate certificate = {};
+  bool any_scale = false;  // any part of these bandwidths, the same of each, is as good: see solve
 };
 
-// The optimum; of several the cheapest. Throws Error{usage} for constraints that contradict one another (naming a
-// smallest set that does), that leave a dimension in use without bandwidth, or that leave the objective without a
-// least value, or that are about bandwidths beyond least_gbps and most_gbps; Error{internal} if the proven gap is above
-// 1e-6.
+// The optimum; of several the cheapest. Time x cost of a step that only sends does not depend on how much bandwidth
+// there is, but on its proportions; where constraints let all of it shrink to nothing, no optimum is the cheapest, and
+// the fastest is given (`any_scale`), whose certificate is that of the least time for as much money. Throws
+// Error{usage} for constraints that contradict one another (naming a smallest set that does), that leave a dimension in
+// use without bandwidth, or that leave the objective without a least value, or that are about bandwidths beyond
+// least_gbps and most_gbps; Error{internal} if the proven gap is above 1e-6.
 Design solve(const DesignProblem&);
 
 }  // namespace ranvier

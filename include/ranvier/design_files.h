@@ -2,6 +2,7 @@
 // file, line and column.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -16,12 +17,17 @@ namespace ranvier {
 // {"compute_ns": K, "terms": [{"weight": w, "bytes": [per dimension]}]}
 StepTime read_traffic(const std::filesystem::path&, std::size_t dimensions);
 
+// Who says which NPUs communicate in a text of ASTRA-sim.
+enum class AstraGroups : std::uint8_t {
+  header_if_any,  // of a text without one: all of them
+  header,         // a text without one is refused, with Error{usage}
+  elsewhere       // collectives are of the groups of their pass: see read_libra_communicator
+};
 // The twelve columns of ASTRA-sim 1.0, a line a layer: name, a reserved number, then compute time in ns, collective and
 // its bytes for the forward pass, the input gradient and the weight gradient, and the update time, which is not used
-// (as in LIBRA). Its two header lines may be there. Collectives are of the groups of their pass (see
-// read_libra_communicator), and so of all NPUs where nobody says more. Unless all is said `by_pass`, the header does:
-// behind HYBRID_TRANSFORMER the first two passes are of tensor groups, the third of data groups.
-Workload read_astra_workload(const std::filesystem::path&, bool by_pass);
+// (as in LIBRA). Its two header lines may be there: behind HYBRID_TRANSFORMER the first two passes are of tensor
+// groups, the third of data groups.
+Workload read_astra_workload(const std::filesystem::path&, AstraGroups);
 
 // LIBRA's network: {Topology: [Ring, FullyConnected, Switch], NpusCount: [16, 8, 32], CostDimension: [InterNode, …]}.
 NetworkShape read_libra_network(const std::filesystem::path&);

@@ -34,12 +34,14 @@ class FollowedPlan {
   // Of the steps since the plan changed.
   const StepTimes& times() const { return times_; }
 
-  // Whether there are as many steps behind it as it is judged by.
+  // Whether there are as many steps behind it, or behind its last judgement, as it is judged by.
   bool is_due() const;
   // All ranks call while nothing is under way; they hear the same mean, decide alike and do what rank 0 says, as
   // `replan` has it. Nothing where the plan holds, else what the ranks have agreed on behind so many steps, by which
-  // the communicator chooses algorithms already. `keeps_codec`: what the codec holds must not be lost.
-  std::optional<ChangedPlan> judge(std::size_t steps, Communicator&, const Replan& replan, bool keeps_codec);
+  // the communicator chooses algorithms already. `gradient_bytes`: of the model; `keeps_codec`: what the codec holds
+  // must not be lost.
+  std::optional<ChangedPlan> judge(std::size_t steps, Communicator&, const Replan& replan, double gradient_bytes,
+                                   bool keeps_codec);
 
   // What changes have made other than the settings say, as parts of a checkpoint. Restoring gives how gradients are to
   // be sent; the communicator goes on with `tuning` then, and not with the plan that was found wrong.
@@ -47,6 +49,8 @@ class FollowedPlan {
   Sending restore(ConstBytes& kept, Communicator&, const std::string& tuning);
 
  private:
+  std::size_t window() const;
+
   const TrainSettings& settings_;
   Sending now_;
   StepSeconds planned_;      // zeros once it is judged no more

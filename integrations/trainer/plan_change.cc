@@ -13,21 +13,24 @@
 namespace ranvier::trainer {
 namespace {
 
-PlanChange drop_the_table(const std::string& why) {
-  return {.reason = "algorithms are chosen by the model of the links from now on" + why};
+PlanChange without_planning(const PlanChange& current, const WrongPlan& wrong, const std::string& why) {
+  if (wrong.measured.step > wrong.planned.step)
+    return {.reason = "algorithms are chosen by the model of the links from now on" + why};
+  PlanChange same = current;
+  same.expected = wrong.measured;
+  return same;
 }
 
 // Planning takes longer than any collective, while all others wait for rank 0.
 constexpr std::chrono::milliseconds time_to_plan = std::chrono::minutes(15);
 
-PlanChange decide(const Replan& replan, const PlanChange& current, const StepSeconds& planned,
-                  const StepSeconds& measured) {
-  if (!replan) return drop_the_table("");
+PlanChange decide(const Replan& replan, const PlanChange& current, const WrongPlan& wrong) {
+  if (!replan) return without_planning(current, wrong, "");
   try {
-    return replan(current, planned, measured);
+    return replan(current, wrong);
   } catch (const std::exception& problem) {
     // Training goes on as well without a plan: what is wrong with planning is no reason to end it.
-    return drop_the_table(std::string(", since it could not be planned again: ") + problem.what());
+    return without_planning(current, wrong, std::string(", since it could not be planned again: ") + problem.what());
   }
 }
 
@@ -53,9 +56,9 @@ PlanChange unpacked(ConstBytes all) {
 }  // namespace
 
 PlanChange agree_on_change(Communicator& comm, const Replan& replan, const PlanChange& current,
-                           const StepSeconds& planned, const StepSeconds& measured) {
+                           const WrongPlan& wrong) {
   std::vector<std::byte> message;
-  if (comm.rank() == 0) message = packed(decide(replan, current, planned, measured));
+  if (comm.rank() == 0) message = packed(decide(replan, current, wrong));
   std::array<double, 1> size{static_cast<double>(message.size())};
   comm.broadcast(size, 0, {.timeout = std::max(time_to_plan, comm.options().timeout)});
   message.resize(static_cast<std::size_t>(size[0]));

@@ -19,14 +19,20 @@ struct PlanChange {
   std::string reason = {};       // what changed and why, a sentence
 };
 
-// Asked on rank 0 only, what to do by what was measured. `current`: what is followed now, the plan or its last change.
-using Replan =
-    std::function<PlanChange(const PlanChange& current, const StepSeconds& planned, const StepSeconds& measured)>;
+// Why a plan is changed.
+struct WrongPlan {
+  StepSeconds planned = {};
+  StepSeconds measured = {};
+  double gradient_bytes = 0;  // of the model that is trained
+};
 
-// All ranks call, with equal numbers; all get what rank 0's `replan` says. Without one, or where it fails: the plan's
-// table is dropped, and the reason says why. Others wait for rank 0 for a quarter of an hour, whatever the timeout of
-// their collectives.
-PlanChange agree_on_change(Communicator&, const Replan& replan, const PlanChange& current, const StepSeconds& planned,
-                           const StepSeconds& measured);
+// Asked on rank 0 only, what to do by what was measured. `current`: what is followed now, the plan or its last change.
+using Replan = std::function<PlanChange(const PlanChange& current, const WrongPlan&)>;
+
+// All ranks call, with equal numbers; all get what rank 0's `replan` says. Without one, or where it fails, a plan whose
+// steps take longer loses its table, and the reason says why; one whose steps take less stays as it is, with no reason
+// and with what was measured as what is expected. Others wait for rank 0 for a quarter of an hour, whatever the timeout
+// of their collectives.
+PlanChange agree_on_change(Communicator&, const Replan& replan, const PlanChange& current, const WrongPlan&);
 
 }  // namespace ranvier::trainer

@@ -139,6 +139,9 @@ TrainResult Run::conclude() {
   const auto median = plan_.times().median(comm_);
   result_.median_step_seconds = median.step;
   result_.median_waiting_seconds = median.waiting;
+  const auto mean = plan_.times().mean(comm_);
+  result_.mean_step_seconds = mean.step;
+  result_.mean_waiting_seconds = mean.waiting;
   result_.steps = step_;
   result_.samples_here = sampler_.before(step_) - sampler_.before(step_ - result_.steps_here);
   result_.steps_per_epoch = sampler_.steps_per_epoch();

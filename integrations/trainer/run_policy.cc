@@ -122,7 +122,8 @@ void Run::adopt(const PolicyChoice& choice) {
 
 // Nothing is under way between two steps.
 void Run::judge_plan(const TrainEvents& events) {
-  auto changed = plan_.judge(step_, comm_, events.replan, gradient_exchange().momentum() > 0);
+  const auto gradient_bytes = static_cast<double>(memory_of(buckets_.gradients()).size_bytes());
+  auto changed = plan_.judge(step_, comm_, events.replan, gradient_bytes, gradient_exchange().momentum() > 0);
   if (!changed) return;
   send_by({changed->change.compress, changed->change.bucket_bytes});
   result_.changes.push_back(std::move(*changed));

@@ -4,23 +4,46 @@
 #include <array>
 
 namespace ranvier::trainer {
+namespace {
+
+StepSeconds middle_of(std::vector<StepSeconds> steps) {
+  if (steps.empty()) return {};
+  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
+  std::ranges::nth_element(steps, middle, {}, &StepSeconds::step);
+  return *middle;
+}
+
+StepSeconds mean_over_workers(const StepSeconds& own, Communicator& comm) {
+  std::array<double, 2> mean{own.step, own.waiting};
+  comm.all_reduce(mean, {.op = ReduceOp::average});
+  return {mean[0], mean[1]};
+}
+
+}  // namespace
 
 void StepTimes::add(std::chrono::nanoseconds step, std::chrono::nanoseconds waiting) {
   using Duration = std::chrono::duration<double>;
   steps_.push_back({Duration(step).count(), Duration(waiting).count()});
 }
 
-StepSeconds StepTimes::median(Communicator& comm) const {
-  std::array<double, 2> mean{};
-  // Without those that warm up, where there are others.
-  std::vector<StepSeconds> sorted(steps_.begin() + (steps_.size() > 2 * warm_up ? warm_up : 0), steps_.end());
-  if (!sorted.empty()) {
-    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-    std::ranges::nth_element(sorted, middle, {}, &StepSeconds::step);
-    mean = {middle->step, middle->waiting};
+std::vector<StepSeconds> StepTimes::warm() const {
+  return {steps_.begin() + (steps_.size() > 2 * warm_up ? warm_up : 0), steps_.end()};
+}
+
+StepSeconds StepTimes::median(Communicator& comm) const { return mean_over_workers(middle_of(warm()), comm); }
+
+StepSeconds StepTimes::mean(Communicator& comm) const {
+  const auto steps = warm();
+  StepSeconds mean;
+  for (const StepSeconds& each : steps) {
+    mean.step += each.step / static_cast<double>(steps.size());
+    mean.waiting += each.waiting / static_cast<double>(steps.size());
   }
-  comm.all_reduce(mean, {.op = ReduceOp::average});
-  return {mean[0], mean[1]};
+  return mean_over_workers(mean, comm);
+}
+
+StepSeconds StepTimes::median_of_last(std::size_t count, Communicator& comm) const {
+  return mean_over_workers(middle_of({steps_.end() - static_cast<std::ptrdiff_t>(count), steps_.end()}), comm);
 }
 
 }  // namespace ranvier::trainer

@@ -22,10 +22,16 @@ class StepTimes {
 
   void add(std::chrono::nanoseconds step, std::chrono::nanoseconds waiting);
   std::size_t count() const { return steps_.size(); }
-  // Of the median step, the mean over the workers; zeros where there was none. All ranks call it.
+  // Of the median step, or the mean one, without those that warm up, where there are others: the mean over the workers;
+  // zeros where there was none. All ranks call it.
   StepSeconds median(Communicator&) const;
+  StepSeconds mean(Communicator&) const;
+  // Of the median of so many last ones, of which there are as many.
+  StepSeconds median_of_last(std::size_t count, Communicator&) const;
 
  private:
+  std::vector<StepSeconds> warm() const;
+
   std::vector<StepSeconds> steps_;
 };
 

@@ -54,16 +54,17 @@ struct TrainSettings {
   int threads = 1;                       // of this worker's arithmetic; 0: as OMP_NUM_THREADS says
   bool record = false;                   // what the first steps consist of, see TrainResult::recorded
   TuningTable tuning = {};               // what the communicator's "auto" follows, of a plan
-  StepSeconds planned = {};              // above 0: where a step takes much longer, it is planned again
+  StepSeconds planned = {};              // above 0: where steps take much longer or shorter, it is planned again
   std::filesystem::path save;            // empty: nowhere
   std::filesystem::path resume;          // empty: from the beginning
 };
 
-// How far a step may be from its plan before the plan is called wrong, of how many steps that is judged, and how often
-// it is planned again: what stays wrong then is no matter of plans.
+// How far steps may be from their plan before the plan is called wrong, the other way by as large a factor; of how many
+// steps that is judged, again and again; and how often the plan is changed until each change takes twice as many: where
+// it stays wrong, that is no matter of plans.
 inline constexpr double tolerated_error = 0.25;
 inline constexpr std::size_t judged_steps = 20;
-inline constexpr std::size_t most_changes = 3;
+inline constexpr std::size_t quick_changes = 3;
 
 struct Evaluation {
   std::size_t step = 0;
@@ -114,8 +115,10 @@ struct TrainResult {
   std::size_t codec_state_bytes = 0;                  // kept by this worker from step to step
   std::uint64_t parameter_hash = 0;                   // the same on all workers: that is checked
   std::size_t parameters = 0;
-  double median_step_seconds = 0;        // mean over the workers, without the steps that were recorded
-  double median_waiting_seconds = 0;     // of it, from the end of backward until the averages are there
+  double median_step_seconds = 0;     // mean over the workers, without the steps that were recorded
+  double median_waiting_seconds = 0;  // of it, from the end of backward until the averages are there
+  double mean_step_seconds = 0;       // as the median; of policies whose steps are not alike it says more
+  double mean_waiting_seconds = 0;
   std::optional<RecordedStep> recorded;  // where that was asked for
   std::vector<ChangedPlan> changes;      // of the plan, in their order
   bool is_paused = false;                // it has ended where TrainEvents::is_to_pause says so, and all else is empty
@@ -138,7 +141,7 @@ struct TrainEvents {
   std::function<void(std::size_t step, std::size_t last_step, double loss)> on_step;
   std::function<void(const Evaluation&)> on_evaluation;
   std::function<void(const ChangedPlan&)> on_change;
-  Replan replan = {};                      // what to do instead of a plan that was wrong
+  Replan replan = {};                      // what to do by a plan that was wrong
   std::function<bool()> is_to_pause = {};  // asked behind evaluations, where there is what to go on from
 };
 

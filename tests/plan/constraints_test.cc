@@ -40,7 +40,7 @@ TEST(Constraints, MayBeChains) {
 }
 
 TEST(Constraints, TakeEverySpellingOfARelationAndUnits) {
-  for (const char* text : {"b0=5", "b0 == 5000MB/s", "b0 = 0.005TB/s", "5=b0"}) {
+  for (const char* text : {"b0=5", "b0 == 5000MB/s", "b0 = 0.005TB/s", "5=b0", "b0=5GB", "b0 = 40Gbit", "b0=0.005 TB"}) {
     const auto found = parse_constraints(text, 1);
     ASSERT_EQ(found.size(), 1u) << text;
     EXPECT_EQ(found[0].relation, Relation::equal);

@@ -62,7 +62,7 @@ WeightGrad: [ -1, 2, 4, 32 ]
 TEST_F(Import, LibrasFilesGiveItsProblem) {
   const NetworkShape shape = read_libra_network(file("network.yml", network_text));
   EXPECT_EQ(to_string(shape), "RI(4)_FC(8)_RI(4)_SW(32)");
-  const Workload workload = read_astra_workload(file("GPT_3.txt", gpt3_text), true);
+  const Workload workload = read_astra_workload(file("GPT_3.txt", gpt3_text), AstraGroups::elsewhere);
   EXPECT_EQ(workload.name, "GPT_3");
   const StepTime step =
       step_time(workload, read_libra_communicator(file("groups.yml", communicator_text), shape), shape);
@@ -91,25 +91,29 @@ TEST_F(Import, LibrasGroupsAreRanks) {
 
 TEST_F(Import, HeaderLinesOfAstraSimSayWhoCommunicates) {
   const std::string layer = "a -1 1 ALLREDUCE 16 2 NONE 0 3 ALLREDUCE 8 10\r\n";
-  const auto read = [&](const std::string& header, bool by_pass = false) {
-    return read_astra_workload(file("w.txt", header + "\t\t\r\n1\t\r\n\r\n# a comment\r\n" + layer), by_pass);
+  const auto read = [&](const std::string& header, AstraGroups groups = AstraGroups::header) {
+    return read_astra_workload(file("w.txt", header + "\t\t\r\n1\t\r\n\r\n# a comment\r\n" + layer), groups);
   };
   const Workload divided = read("HYBRID_TRANSFORMER\tmodel_parallel_NPU_group: 4");
   ASSERT_EQ(divided.layers.size(), 1u);
   EXPECT_EQ(divided.degrees.tensor, 4);
   EXPECT_EQ(divided.layers[0].forward.communications.at(0).role, Role::tensor);
   EXPECT_EQ(divided.layers[0].weight_gradient.communications.at(0).role, Role::data);
-  const Workload by_pass = read("HYBRID_TRANSFORMER model_parallel_NPU_group: 4", true);
+  const Workload by_pass = read("HYBRID_TRANSFORMER model_parallel_NPU_group: 4", AstraGroups::elsewhere);
   EXPECT_EQ(by_pass.degrees.tensor, 1);
   EXPECT_EQ(by_pass.layers[0].forward.communications.at(0).role, Role::forward);
   EXPECT_EQ(read("HYBRID_DLRM\t4").layers[0].forward.communications.at(0).role, Role::forward);
   EXPECT_THAT(refusal([&] { read("HYBRID_DATA_MODEL"); }),
               HasSubstr("w.txt, line 1, column 1: HYBRID_DATA_MODEL does not say how many NPUs divide the model"));
-  EXPECT_EQ(read("HYBRID_DATA_MODEL", true).layers.size(), 1u);
+  EXPECT_EQ(read("HYBRID_DATA_MODEL", AstraGroups::elsewhere).layers.size(), 1u);
   EXPECT_THAT(refusal([&] { read("HYBRID_TRANSFORMER model_parallel_NPU_group: x"); }),
               HasSubstr("line 1, column 46: 'x' is no whole number"));
   EXPECT_THAT(refusal([&] { read("HYBRID_TRANSFORMER model_parallel_NPU_group: 0"); }), HasSubstr("from 1 to"));
   EXPECT_THAT(refusal([&] { read("HYBRID_TRANSFORMER"); }), HasSubstr("needs model_parallel_NPU_group:"));
+  const auto without = [&](AstraGroups groups) { return read_astra_workload(file("w.txt", layer), groups); };
+  EXPECT_EQ(without(AstraGroups::header_if_any).layers[0].forward.communications.at(0).role, Role::forward);
+  EXPECT_THAT(support::refusal([&] { without(AstraGroups::header); }, ErrorKind::usage),
+              HasSubstr("w.txt does not say which NPUs communicate; add --communicator FILE, or begin it with"));
 }
 
 // Layers from a checkpoint to the one that asks compute forward twice, as ASTRA-sim does. Headers may be longer than
@@ -118,7 +122,7 @@ TEST_F(Import, ForwardPassesAgainFromCheckpoints) {
   const auto read = [&](const std::string& lists) {
     std::string text = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 4 " + lists + "\n4\n";
     for (int i = 0; i < 4; ++i) text += "a -1 10 ALLREDUCE 16 100 NONE 0 3 NONE 0 10\n";
-    return read_astra_workload(file("w.txt", text), false);
+    return read_astra_workload(file("w.txt", text), AstraGroups::header_if_any);
   };
   const Workload workload = read("ep: 1 pp: 1 vpp: 1 checkpoints: 2 0 2 checkpoint_initiates: 3 3 0 3");
   std::vector<double> backward;
@@ -140,7 +144,7 @@ TEST_F(Import, CostsOfATierAreReplaced) {
 TEST_F(Import, WrongFilesNameLineAndColumn) {
   const NetworkShape shape = parse_network("RI(4)_SW(8)");
   const auto astra = [&](const char* text) {
-    return refusal([&] { read_astra_workload(file("w.txt", text), false); });
+    return refusal([&] { read_astra_workload(file("w.txt", text), AstraGroups::header_if_any); });
   };
   EXPECT_THAT(astra("a -1 1 NONE 0 2 NONE 0 3 NONE 0\n"),
               HasSubstr("w.txt, line 1, column 31: a layer has 12 columns, and here are 11"));

@@ -84,11 +84,12 @@ double nlopt_objective(const DesignProblem& problem, const std::vector<double>& 
   }
   for (const Constraint& constraint : problem.constraints) {
     functions.emplace_back([&, constraint](const std::vector<double>& at, std::vector<double>& gradient) {
-      double left = -constraint.limit;
-      for (std::size_t i = 0; i < n; ++i) left += constraint.coefficients[i] * at[i];
+      const double sign = constraint.relation == Relation::at_least ? -1 : 1;
+      double left = -sign * constraint.limit;
+      for (std::size_t i = 0; i < n; ++i) left += sign * constraint.coefficients[i] * at[i];
       if (!gradient.empty()) {
         gradient_reset(gradient);
-        for (std::size_t i = 0; i < n; ++i) gradient[i] = constraint.coefficients[i];
+        for (std::size_t i = 0; i < n; ++i) gradient[i] = sign * constraint.coefficients[i];
       }
       return left;
     });

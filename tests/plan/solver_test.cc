@@ -406,6 +406,45 @@ TEST(Solver, AStepThatSendsNothingTakesItsComputeTime) {
   EXPECT_EQ(design.bandwidth_gbps, (std::vector<double>{0, 10}));  // the cheapest way to spend it
 }
 
+// Of a step that computes nothing time x cost goes by proportions. Where all bandwidths may be as small as one likes,
+// the most that fits is given, and is as good as the best for a sum that is to be spent, by NLopt as well, and as any
+// part.
+TEST(Solver, AStepThatOnlySendsHasTheBestProportionsAtAnyScale) {
+  Random random{std::mt19937_64(41)};
+  for (int i = 0; i < 200; ++i) {
+    SCOPED_TRACE(i);
+    DesignProblem problem = draw(random, Objective::time_cost);
+    for (StepCase& one : problem.step.cases) one.constant_ns = 0;
+    problem.constraints.erase(problem.constraints.begin() + 1, problem.constraints.end());
+    const std::size_t n = problem.step.dimensions;
+    if (n > 1 && random.one_of(2) == 0) problem.constraints.push_back(constraints({"b0>=b1"}, n).front());
+    const double budget = problem.constraints.front().limit;
+    const Design spent = solve(problem);
+    EXPECT_FALSE(spent.any_scale);
+    problem.constraints.front().relation = Relation::at_most;
+    const Design design = solve(problem);
+    if (design.objective == 0) continue;  // nothing counts that is sent
+    EXPECT_TRUE(design.any_scale);
+    EXPECT_NEAR(std::accumulate(design.bandwidth_gbps.begin(), design.bandwidth_gbps.end(), 0.0) / budget, 1, 1e-9);
+    expect_certified(problem, design);
+    EXPECT_NEAR(design.objective, spent.objective, 2e-6 * spent.objective);
+    problem.constraints.front().relation = Relation::equal;
+    EXPECT_LE(design.lower_bound, nlopt_objective(problem, spent.bandwidth_gbps) * (1 + 1e-6));
+  }
+}
+
+TEST(Solver, AStepThatOnlySendsTakesTheLeastThatItMay) {
+  DesignProblem problem = gpt3_4d();
+  problem.step.cases[0].constant_ns = 0;
+  problem.objective = Objective::time_cost;
+  problem.constraints = constraints({"b0+b1+b2+b3>=10", "b0+b1+b2+b3<=500"}, 4);
+  const Design least = solve(problem);
+  expect_certified(problem, least);
+  EXPECT_FALSE(least.any_scale);
+  problem.constraints = constraints({"b0+b1+b2+b3=10"}, 4);
+  EXPECT_NEAR(least.cost_usd / solve(problem).cost_usd, 1, 1e-4);
+}
+
 std::string refusal(const DesignProblem& problem) {
   try {
     solve(problem);
@@ -443,6 +482,9 @@ TEST(Solver, RefusesWhatHasNoOptimum) {
   problem.constraints = constraints({"b0+b1+b2+b3<=500"}, 4);
   problem.objective = Objective::time_cost;
   EXPECT_THAT(refusal(problem), testing::HasSubstr("keeps falling as all bandwidths shrink"));
+  problem.step.cases[0].constant_ns = 0;
+  problem.constraints = constraints({"b0>=b1"}, 4);
+  EXPECT_THAT(refusal(problem), testing::HasSubstr("is the same however much of it there is; add a budget"));
 }
 
 }  // namespace

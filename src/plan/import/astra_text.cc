@@ -38,8 +38,8 @@ std::vector<Word> words_of(std::string_view text, std::size_t begin, std::size_t
 
 class Reader {
  public:
-  Reader(const std::filesystem::path& path, std::string_view text, bool by_pass)
-      : file_(path.string()), text_(text), by_pass_(by_pass), workload_{.name = path.stem().string()} {}
+  Reader(const std::filesystem::path& path, std::string_view text, AstraGroups groups)
+      : file_(path.string()), text_(text), groups_(groups), workload_{.name = path.stem().string()} {}
 
   Workload read() {
     std::vector<std::vector<Word>> lines;
@@ -55,11 +55,16 @@ class Reader {
       const Word count = lines[1][0];
       header = std::move(lines[0]);
       lines.erase(lines.begin(), lines.begin() + 2);
-      if (!by_pass_) take_groups(header);
+      if (groups_ != AstraGroups::elsewhere) take_groups(header);
       if (number(count) != static_cast<double>(lines.size()))
         refuse(count.offset,
                fmt::format("{} layers are to follow, and here are {}; is the file whole?", count.text, lines.size()));
     }
+    if (header.empty() && !lines.empty() && groups_ == AstraGroups::header)
+      throw Error(ErrorKind::usage,
+                  fmt::format("{} does not say which NPUs communicate; add --communicator FILE, or begin it with two "
+                              "lines: HYBRID_TRANSFORMER {} 8, and how many layers follow",
+                              file_, tensor_groups));
     for (const auto& line : lines) workload_.layers.push_back(layer(line));
     if (workload_.layers.empty())
       throw Error(ErrorKind::config, fmt::format("{}, line 1, column 1: there is no layer in it", file_));
@@ -103,17 +108,16 @@ class Reader {
   // Which NPUs communicate, as far as it does not depend on ASTRA-sim's network: workload/Workload.cc there.
   void take_groups(const std::vector<Word>& header) {
     constexpr std::string_view of_all[] = {"DATA", "MODEL", "MICRO", "HYBRID_DLRM", "HYBRID_DLRM_ENHANCED"};
-    constexpr std::string_view group = "model_parallel_NPU_group:";
     const std::string_view kind = header[0].text;
     if (std::ranges::count(of_all, kind) > 0) return;
     if (kind != "HYBRID_TRANSFORMER" && kind != with_recomputation)
       refuse(header[0].offset,
              fmt::format("{} does not say how many NPUs divide the model; write HYBRID_TRANSFORMER {} 8, or give "
-                         "'ranvier design' the groups of each pass with --communicator",
-                         plan::quotable(kind), group));
-    const auto found = std::ranges::find(header, group, &Word::text);
+                         "the groups of each pass with --communicator",
+                         plan::quotable(kind), tensor_groups));
+    const auto found = std::ranges::find(header, tensor_groups, &Word::text);
     if (header.end() - found < 2)
-      refuse(header[0].offset, fmt::format("{} needs {} and how many NPUs divide the model", kind, group));
+      refuse(header[0].offset, fmt::format("{} needs {} and how many NPUs divide the model", kind, tensor_groups));
     constexpr int most = 1 << 24;
     workload_.degrees.tensor = whole_number(found[1], 1, most);
     by_role_ = true;
@@ -198,20 +202,21 @@ class Reader {
             .weight_gradient = phase(line, 8, by_role_ ? Role::data : Role::weight_gradient)};
   }
 
+  static constexpr std::string_view tensor_groups = "model_parallel_NPU_group:";
   static constexpr std::string_view with_recomputation = "HYBRID_TRANSFORMER_FWD_IN_BCKWD";
 
   std::string file_;
   std::string_view text_;
-  bool by_pass_;
+  AstraGroups groups_;
   bool by_role_ = false;
   Workload workload_;
 };
 
 }  // namespace
 
-Workload read_astra_workload(const std::filesystem::path& path, bool by_pass) {
+Workload read_astra_workload(const std::filesystem::path& path, AstraGroups groups) {
   const std::string text = plan::read_text(path);
-  return Reader(path, text, by_pass).read();
+  return Reader(path, text, groups).read();
 }
 
 }  // namespace ranvier

@@ -14,6 +14,7 @@
 #include <array>
 
 #include "base/spec.h"
+#include "base/split.h"
 #include "plan/workloads/models.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
@@ -157,6 +158,12 @@ std::span<const std::string_view> workload_names() {
 }
 
 Workload make_workload(std::string_view spec) {
+  const auto colon = spec.find(':');
+  const auto whose = spec.substr(0, colon);
+  if (colon != std::string_view::npos && std::ranges::count(workload_names(), whose) > 0)
+    for (const auto setting : split(spec.substr(colon + 1), ','))
+      if (setting.empty())
+        refuse(fmt::format("workload '{}' has an empty setting; write {}, or {}:tp=8,batch=16", spec, whose, whose));
   const auto stages = parse_spec(spec);
   const StageSpec& stage = stages.front();
   if (stages.size() > 1) throw Error(ErrorKind::usage, fmt::format("'{}' joins several workloads; name one", spec));
