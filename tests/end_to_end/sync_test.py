@@ -199,10 +199,11 @@ class Policies(TrainingTest):
         self.assertLess(whole["history"][-1]["test_loss"], part["history"][0]["test_loss"])
 
     def test_auto_gives_samples_by_speed_while_it_forms_groups(self):
-        # Any model has this loss, so that the run ends a step after the decision.
+        # Any model has this loss, so that the run ends a step after the decision. Servers take steps by SGD alone.
         run = self.results(
             "--workers", "4", "--place", "node=2", "--model", "mlp", "--batch", "32", "--sync", "auto", "--speeds", "1,1,0.1,0.1",
             "--transport", "tcp", "--link-rate", "100Mbit", "--epochs", "100", "--evaluate-every", "4", "--target-loss", "100",
+            "--optimizer", "adamw", "--lr", "0.001",
         )  # fmt: skip
         self.assertEqual((run["steps"], run["decisions"][0]["step"], run["decisions"][0]["sync"]), (4, 3, "node:16"))
         self.assertGreater(min(run["shares"][:2]), 3 * max(run["shares"][2:]))

@@ -76,7 +76,8 @@ void read(std::uint8_t which, const std::filesystem::path& file) {
       read_traffic(file, 3);
       return;
     case 4:
-      read_astra_workload(file, static_cast<AstraGroups>(which / 64 % 3));
+      // AstraGroups::header differs in refusing, by Error{usage}, what says nothing of groups.
+      read_astra_workload(file, which < 128 ? AstraGroups::header_if_any : AstraGroups::elsewhere);
       return;
     case 5:
       read_libra_network(file);
