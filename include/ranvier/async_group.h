@@ -65,8 +65,8 @@ class AsyncGroup {
   // `update`, for which this rank has brought so many of `all` samples, is averaged by these and pushed at their rate,
   // as `share` of a step of everybody's.
   void exchange(std::span<float> update, double samples, const Brought& all, double share, std::span<float> parameters);
-  // Waits for what is under way, all of a group at once: so do begin() and bring() themselves where nothing goes on. What
-  // servers hold then is to be pulled.
+  // Waits for what is under way, all of a group at once: so do begin() and bring() themselves where nothing goes on.
+  // What servers hold then is to be pulled.
   void settle();
   // Of the codec by which its gradients are averaged, as Exchange has them.
   std::uint64_t plain_buckets() const { return average_ ? average_->plain_buckets() : 0; }
@@ -90,13 +90,13 @@ class AsyncGroup {
   ParameterServer& server_;
   const GroupMomentum momentum_;
   const std::shared_ptr<replica::TeamPool> pool_;
-  Communicator* const comm_;             // of its members; null: alone
-  std::unique_ptr<Exchange> average_;    // of its gradients, by the servers' codec
-  std::vector<float> owed_;              // by an earlier one
-  std::vector<std::byte> told_;          // by the servers
+  Communicator* const comm_;           // of its members; null: alone
+  std::unique_ptr<Exchange> average_;  // of its gradients, by the servers' codec
+  std::vector<float> owed_;            // by an earlier one
+  std::vector<std::byte> told_;        // by the servers
   const Answer answer_;
-  std::vector<float> pulled_;  // by Answer::next_step: what servers hold …
-  bool is_under_way_ = false;  // … once the push that is has been answered
+  std::vector<float> pulled_;            // by Answer::next_step: what servers hold …
+  bool is_under_way_ = false;            // … once the push that is has been answered
   std::vector<Rank> members_;            // of it
   std::size_t total_ = 0;                // samples of a step of everybody's
   std::vector<std::size_t> of_members_;  // samples of each of them in such a step …

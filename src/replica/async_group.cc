@@ -170,8 +170,7 @@ void AsyncGroup::finish(std::span<float> parameters) {
   is_under_way_ = false;
   const ConstBytes told = leads() ? server_.finish_exchange() : ConstBytes{};
   if (comm_ == nullptr) return;
-  if (server_.options().compress == "none")
-    return among_members(server_, [&] { comm_->broadcast(parameters, 0); });
+  if (server_.options().compress == "none") return among_members(server_, [&] { comm_->broadcast(parameters, 0); });
   told_.assign(told.begin(), told.end());
   std::array<std::int64_t, 1> length{static_cast<std::int64_t>(told_.size())};
   among_members(server_, [&] {

@@ -153,6 +153,7 @@ class ParameterServer::Impl {
   }
   // Rank 0, which gives samples out, hears of each push.
   bool is_asked(Rank rank) const { return rank == 0 || owned_.size_of(rank) > 0; }
+  bool is_other(Rank server) const { return server != comm_.rank() && is_asked(server); }
   // One range behind the other.
   std::vector<float> of(std::span<const float> all, Rank rank) const {
     std::vector<float> part(owned_.size_of(rank));
@@ -182,7 +183,7 @@ class ParameterServer::Impl {
   Asked start_asking(const Header& header, std::span<const float> gradient, std::span<float> parameters) {
     Asked asked;
     for (Rank server = 0; server < comm_.world(); ++server) {
-      if (server == comm_.rank() || !is_asked(server)) continue;
+      if (!is_other(server)) continue;
       const std::size_t size = owned_.size_of(server);
       const std::size_t length = sizeof header + (gradient.empty() ? 0 : size * sizeof(float));
       std::byte* const request = asked.requests.emplace_back(std::make_unique_for_overwrite<std::byte[]>(length)).get();
@@ -230,7 +231,6 @@ class ParameterServer::Impl {
   // others follow what it is told, who do not hold its range.
   void ask_in_codes(const Header& header, std::span<const float> gradient, std::span<float> parameters,
                     Follows others) {
-    const auto is_other = [&](Rank server) { return server != comm_.rank() && is_asked(server); };
     for (Rank server = 0; server < comm_.world(); ++server) {
       if (!is_other(server)) continue;
       CodedPush& push = pushes_[static_cast<std::size_t>(server)];
@@ -247,7 +247,7 @@ class ParameterServer::Impl {
 
   void hear_in_codes(std::span<float> parameters, Follows others) {
     for (Rank server = 0; server < comm_.world(); ++server) {
-      if (server == comm_.rank() || !is_asked(server)) continue;
+      if (!is_other(server)) continue;
       CodedPush& push = pushes_[static_cast<std::size_t>(server)];
       push.sending.wait();
       push.answering.wait();

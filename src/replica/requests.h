@@ -23,8 +23,8 @@ namespace ranvier::replica {
 inline constexpr std::chrono::hours longest_wait{24 * 7};
 
 // Without driving the communicator meanwhile, which its background thread does, or who waits for something of his own:
-// nobody knows when others ask, and threads that look for it themselves take the processors from those that compute. (Six
-// workers on two cores spent as long looking as training.)
+// nobody knows when others ask, and threads that look for it themselves take the processors from those that compute.
+// (Six workers on two cores spent as long looking as training.)
 inline void wait_asleep(const Communicator& comm, Work& work) {
   if (comm.options().background_progress) {
     const auto done = std::make_shared<std::binary_semaphore>(0);

@@ -1,9 +1,10 @@
 // Workers at their own pace over parameter servers, as src/replica/parameter_server.cc and async_group.cc have them: a
 // worker asks rank 0 for samples, computes, pushes to every server its part of the gradient, and goes on from what they
-// answer; groups go on while their push is under way (Answer::next_step). Each of a server's threads takes one request at a time, in the order in which they reach it: it receives a
-// push, applies it, sends what the server holds then, and only then looks at the next one. Who may begin when is
-// decided by the gate that decides it in training (SampleGate), groups and shares by the functions that form them
-// there; links and computing are what is modelled. Requests for samples have no bytes.
+// answer; groups go on while their push is under way (Answer::next_step). Each of a server's threads takes one request
+// at a time, in the order in which they reach it: it receives a push, applies it, sends what the server holds then, and
+// only then looks at the next one. Who may begin when is decided by the gate that decides it in training (SampleGate),
+// groups and shares by the functions that form them there; links and computing are what is modelled. Requests for
+// samples have no bytes.
 #include <algorithm>
 #include <deque>
 #include <map>
