@@ -20,7 +20,8 @@ class TeamPool;
 }
 
 // Servers keep no momentum, which one for all groups would be too much of: asynchrony has some by itself. A group may
-// have its own, of the averages of its gradients; all of its members keep it, so that it outlives the group.
+// have its own, of the averages of its gradients; all of its members keep it, so that it outlives the group. Those of
+// the next group, who may come from several, begin with the mean of theirs by samples.
 struct GroupMomentum {
   double factor = 0;
   std::span<float> velocity = {};  // as long as the gradient, and zeros at first; none: no momentum
@@ -32,15 +33,20 @@ struct GroupMomentum {
 // stochastic gradient descent for distributed training. ACM TACO 17 (2020).
 enum class Answer : std::uint8_t { now, next_step };
 
+struct AsyncGroupOptions {
+  GroupMomentum momentum = {};  // its memory outlives the group
+  // Of the same communicator; it may have formed the groups, and counts what is sent inside them. Null: the group's
+  // own.
+  std::shared_ptr<replica::TeamPool> pool = nullptr;
+  Answer answer = Answer::now;
+};
+
 class AsyncGroup {
  public:
   // Every rank calls with the same groups, a number for each rank, and the same shares, the samples of each rank in a
-  // step of everybody's. A rank that only serves (ranvier/server.h) only calls this. `comm` and `server` outlive this,
-  // and so does the memory of a momentum. `pool`: of `comm`, which may have formed the groups, and counts what is sent
-  // inside them; null: its own.
+  // step of everybody's. A rank that only serves (ranvier/server.h) only calls this. `comm` and `server` outlive this.
   AsyncGroup(Communicator& comm, ParameterServer& server, const std::vector<int>& groups,
-             const std::vector<std::size_t>& shares, const GroupMomentum& momentum = {},
-             std::shared_ptr<replica::TeamPool> pool = nullptr, Answer answer = Answer::now);
+             const std::vector<std::size_t>& shares, AsyncGroupOptions options = {});
   // Whom it asks of that: of each rank its group, below 0 where it is in none or alone.
   static std::vector<int> colors(const std::vector<int>& groups);
 
@@ -81,6 +87,7 @@ class AsyncGroup {
 
  private:
   bool leads() const { return comm_ == nullptr || comm_->rank() == 0; }
+  void share_momentum();
   void average(std::span<float> gradient, double samples, double of_group);
   void pay(std::span<float> gradient);
   void push(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters);

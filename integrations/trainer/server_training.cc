@@ -139,8 +139,10 @@ class ServerTraining final : public OwnPaceTraining {
 
   void make_group() {
     if (group_) owed_ = group_->take_owed(worker_.gradients);
-    group_ = std::make_unique<AsyncGroup>(comm_, *server_, groups_, shares_, GroupMomentum{worker_.momentum, velocity_},
-                                          start_.groups, group_rule_ ? Answer::next_step : Answer::now);
+    group_ = std::make_unique<AsyncGroup>(comm_, *server_, groups_, shares_,
+                                          AsyncGroupOptions{.momentum = {worker_.momentum, velocity_},
+                                                            .pool = start_.groups,
+                                                            .answer = group_rule_ ? Answer::next_step : Answer::now});
     group_->owe(std::exchange(owed_, {}));
   }
 

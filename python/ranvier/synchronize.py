@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, SupportsFloat, SupportsIndex
 
 import torch
 import torch.distributed as dist
@@ -120,13 +120,18 @@ def attach(
     no finite number above 0, for ranks that gave different things, for complex parameters where a policy or codec is of real
     ones, for an optimizer of another model or one that is attached already, for one that remembers
     what rank 0 would have to send to others and cannot, for a model in DistributedDataParallel (which averages gradients
-    itself), and for an optimizer that evaluates the model several times in a step (LBFGS); in a step, for parameters that were added or unfrozen since; TypeError for a spec or a place that is
-    no str.
+    itself), and for an optimizer that evaluates the model several times in a step (LBFGS); in a step, for parameters that were
+    added or unfrozen since; TypeError for a spec or a place that is no str, steps that are no int and samples that are no number.
     """
     with telling_others(group if group is not None else dist.group.WORLD):
         for name, word in (("sync", sync), ("place", place), ("compress", compress)):
             if not isinstance(word, str):
                 raise TypeError(f"attach() takes a str as {name}, and this is {word!r}: write one, such as 'local:4' for sync")
+        for name, count in (("steps_per_epoch", steps_per_epoch), ("steps", steps)):
+            if not isinstance(count, SupportsIndex):
+                raise TypeError(f"attach() takes an int as {name}, and this is {count!r}: give a whole number of steps")
+        if not isinstance(samples, SupportsFloat):
+            raise TypeError(f"attach() takes a number as samples, and this is {samples!r}: give those of a step, such as 32")
         operators = _library.load()
         at_own_pace = not operators.chosen_by_measuring(sync) and operators.at_own_pace(sync, compress)
     if at_own_pace:

@@ -39,13 +39,12 @@ std::vector<int> AsyncGroup::colors(const std::vector<int>& groups) {
 }
 
 AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, const std::vector<int>& groups,
-                       const std::vector<std::size_t>& shares, const GroupMomentum& momentum,
-                       std::shared_ptr<replica::TeamPool> pool, Answer answer)
+                       const std::vector<std::size_t>& shares, AsyncGroupOptions options)
     : server_(server),
-      momentum_(momentum),
-      pool_(pool ? std::move(pool) : std::make_shared<replica::TeamPool>(comm)),
+      momentum_(options.momentum),
+      pool_(options.pool ? std::move(options.pool) : std::make_shared<replica::TeamPool>(comm)),
       comm_(comm_of(pool_->team(colors(groups)))),
-      answer_(answer),
+      answer_(options.answer),
       total_(std::accumulate(shares.begin(), shares.end(), std::size_t{0})) {
   const auto rank = static_cast<std::size_t>(comm.rank());
   std::set<int> numbers;
@@ -59,7 +58,9 @@ AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, const std::v
     group_ += shares[peer];
   }
   server_.set_workers(numbers.size());
-  if (comm_ != nullptr) average_ = make_exchange(server.options().compress, *comm_);
+  if (comm_ == nullptr) return;
+  average_ = make_exchange(server.options().compress, *comm_);
+  share_momentum();
 }
 
 AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {
@@ -133,6 +134,14 @@ void AsyncGroup::pay(std::span<float> gradient) {
   if (owed_.size() == gradient.size())
     for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += owed_[i];
   owed_.clear();
+}
+
+// Members that come from several groups bring several, and would each begin the next step somewhere else.
+void AsyncGroup::share_momentum() {
+  if (momentum_.velocity.empty() || group_ == 0) return;
+  const auto weight = static_cast<float>(static_cast<double>(of_members_[place_]) / static_cast<double>(group_));
+  for (float& each : momentum_.velocity) each *= weight;
+  among_members(server_, [&] { comm_->all_reduce(momentum_.velocity); });
 }
 
 void AsyncGroup::average(std::span<float> gradient, double samples, double of_group) {

@@ -180,8 +180,8 @@ class ByServers final : public OwnPace::Way {
   }
 
   void make_group() {
-    group_.emplace(comm_, server_, groups_, std::vector<std::size_t>(groups_.size(), 1), GroupMomentum{}, pool_,
-                   group_rule_ ? Answer::next_step : Answer::now);
+    group_.emplace(comm_, server_, groups_, std::vector<std::size_t>(groups_.size(), 1),
+                   AsyncGroupOptions{.pool = pool_, .answer = group_rule_ ? Answer::next_step : Answer::now});
     pool_->keep_only(AsyncGroup::colors(groups_));
   }
 

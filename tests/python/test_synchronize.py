@@ -505,3 +505,21 @@ def test_an_average_of_parameters_is_weighted_by_all_samples_since_the_last_one(
 
 def test_what_cannot_be_is_refused_at_the_start():
     assert on_ranks(2, refused, backend="gloo") == [2, 2]
+
+
+def given_what_counts_nothing(rank, world):
+    net = network()
+    sgd = optimizer_for("sgd", net)
+    for words in ({"steps_per_epoch": 2.5}, {"steps": None}, {"samples": "32"}, {"samples": None}):
+        for spec in ("local:2", "async"):
+            with pytest.raises(TypeError, match=f"as {[*words][0]}, and this is .*: give"):
+                ranvier.attach(net, sgd, spec, **words)
+    # Those of one rank alone are told to the others, who would wait for it.
+    with pytest.raises(TypeError if rank == 0 else ValueError, match="an int as steps"):
+        ranvier.attach(net, sgd, "local:2", steps=2.5 if rank == 0 else 2)
+    ranvier.attach(net, sgd, "local:2", samples=torch.tensor(4), steps=2, steps_per_epoch=2).finish()
+    return True
+
+
+def test_numbers_have_to_be_numbers():
+    assert all(on_ranks(2, given_what_counts_nothing, backend="gloo"))

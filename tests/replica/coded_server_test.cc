@@ -156,7 +156,7 @@ std::uint64_t descend_by_groups(const std::vector<int>& groups, const std::strin
               ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 0,
                                      {.compress = compress});
               const auto pool = std::make_shared<replica::TeamPool>(comm);
-              AsyncGroup group(comm, server, groups, {1, 1, 1, 1}, {}, pool, answer);
+              AsyncGroup group(comm, server, groups, {1, 1, 1, 1}, {.pool = pool, .answer = answer});
               while (group.begin(800).goes_on) {
                 for (std::size_t i = 0; i < size; ++i) gradient[i] = parameters[i] - target[i];
                 group.exchange(gradient, 0.05, parameters);

@@ -240,7 +240,7 @@ void descend_with_momentum(Answer answer) {
               ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 0);
               float u = 0, x = 0;
               for (const auto& groups : {std::vector{0, 0, 0}, std::vector{7, 7, 7}}) {
-                AsyncGroup group(comm, server, groups, {2, 1, 1}, {0.5, velocity}, nullptr, answer);
+                AsyncGroup group(comm, server, groups, {2, 1, 1}, {.momentum = {0.5, velocity}, .answer = answer});
                 for (int step = 0; step < 4; ++step) {
                   const auto part = group.begin(1000);
                   ASSERT_TRUE(part.goes_on);
@@ -269,7 +269,7 @@ TEST(AsyncGroup, GoesOnWithItsOwnStepBeforeItIsAnswered) {
             [](Communicator& comm) {
               std::vector<float> parameters(10, 0), gradient(10, comm.rank() == 0 ? 1.0F : 16.0F);
               ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 0);
-              AsyncGroup group(comm, server, {0, 1}, {1, 1}, {}, nullptr, Answer::next_step);
+              AsyncGroup group(comm, server, {0, 1}, {1, 1}, {.answer = Answer::next_step});
               const auto step = [&](float expected) {
                 ASSERT_TRUE(group.begin(100).goes_on);
                 group.exchange(gradient, 2, parameters);
@@ -309,7 +309,7 @@ TEST(AsyncGroup, AverageTheirGradientsBySamplesAndPushOnce) {
                 std::vector<float> parameters(10, 0);
                 ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 0);
                 const auto pool = std::make_shared<replica::TeamPool>(comm);
-                AsyncGroup group(comm, server, groups, shares, {}, pool, answer);
+                AsyncGroup group(comm, server, groups, shares, {.pool = pool, .answer = answer});
                 std::uint64_t steps = 0;
                 for (;; ++steps) {
                   const auto part = group.begin(100);

@@ -225,7 +225,8 @@ TEST(Synchronizer, LocalOfPeriodOneIsBsp) {
 TEST(Synchronizer, OneWorkerTrainsAsIfThereWereNoPolicyBitByBit) {
   const auto expected = alone({.shares = {16}});
   for (const std::string spec :
-       {"bsp", "local:5", "local:4,adapt=0.5", "post-local:4", "node:5", "hierarchy:node=1,rack=4,world=8"})
+       {"bsp", "local:5", "local:4,adapt=0.5", "post-local:4", "node:5", "hierarchy:node=1,rack=4,world=8", "slowmo:5",
+        "diloco:5", "diloco:6,fragments=2,delay=1,merge=0.5", "gossip"})
     for (const std::string compress : {"none", "int8"}) {
       if (compress != "none" && spec == "bsp") continue;  // its codec loses bits on the way to itself
       const SynchronizerOptions options{
@@ -511,7 +512,11 @@ TEST(Synchronizer, WhatIsSavedInTheMiddleOfAPeriodGoesOnBitForBit) {
   for (const auto& [spec, compress] : std::vector<std::pair<std::string, std::string>>{
            {"bsp", "none"},  // of a codec of gradients, whoever owns the buckets saves
            {"node:5", "topk:0.1+int8"},
+           {"hierarchy:node=2,world=6", "topk:0.1+int8"},
            {"slowmo:5", "none"},
+           {"slowmo:5", "topk:0.1+int8"},
+           {"gossip", "none"},
+           {"gossip", "int8"},
            {"post-local:5,after=0.3", "topk:0.1+int8"},  // the gradients' codec is none of this
            {"diloco:7", "topk:0.1+int8"},
            {"diloco:10,fragments=2,delay=4,merge=0.5", "topk:0.1+int8"},  // a fragment is under way then
