@@ -167,7 +167,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   cli::add_name(app, "--objective", objective, "what is to be least", {"time", "time-cost"});
   app.add_option("--unit-cost", unit_cost, "dollars per GB/s of one NPU, by dimension")->type_name("$,$,…");
   app.add_option("--cost", cost_file, "a cost model of LIBRA's, in place of its published one")->type_name("FILE");
-  cli::add_count(app, "--npus", npus, "refuse a network that has not so many", 1);
+  cli::add_count(app, "--npus", npus, "refuse a network that has not so many", 2);
   cli::add_name(app, "--chunk-order", order, "in which order chunks take the dimensions", {"fixed", "mixed"});
   app.add_flag("--partial-groups", options.step.effects.partial_groups,
                "a group inside a fully connected dimension has only its own links");

@@ -35,9 +35,13 @@ TuningTable table_of(const Plan& plan) {
 
 void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
   const auto is_given = [&](const char* flag) { return app.get_option(flag)->count() > 0; };
+  // Transport and policy are not among what is planned again: to say what the plan says changes nothing.
+  const auto differs = [&](const char* flag, const std::string& planned) {
+    return is_given(flag) && app.get_option(flag)->as<std::string>() != planned;
+  };
   const bool chooses = !is_given("--algorithm") && !is_given("--tuning");
-  const bool obeyed =
-      chooses && !is_given("--compress") && !is_given("--bucket") && !is_given("--sync") && !is_given("--transport");
+  const bool obeyed = chooses && !is_given("--compress") && !is_given("--bucket") && !differs("--sync", plan.sync) &&
+                      !differs("--transport", plan.transport);
   cli::set_unless_given(app, "--transport", plan.transport);
   cli::set_unless_given(app, "--compress", plan.compress);
   if (plan.bucket_bytes > 0) cli::set_unless_given(app, "--bucket", std::to_string(plan.bucket_bytes));

@@ -424,6 +424,7 @@ class WrongUsage(ProgramTest):
             ((*gpt3, "--budget", "lots"), "--budget 'lots' is not a bandwidth"),
             (("--workload", "gpt3", "--network", "RI(4)_XX(8)", "--budget", "5"), "column 7"),
             ((*gpt3, "--budget", "5", "--npus", "4000"), "multiply to 4096 NPUs, not to the 4000"),
+            (("--workload", "resnet50", "--npus", "1", "--enumerate", "1", "--budget", "5"), "--npus '1' is not a whole number from 2"),
             (("--workload", "gtp3", *network, "--budget", "5"), "did you mean 'gpt3'?"),
             (("--workload", "gpt3:tp=0", *network, "--budget", "5"), "tp=0 of a workload"),
             *((("--workload", f"gpt3:{rest}", *network, "--budget", "5"),
