@@ -98,14 +98,21 @@ class Strings {
   std::vector<char*> pointers_;
 };
 
-Strings worker_environment(const Launch& launch, int rank, int restart, const fs::path& store) {
-  std::vector<std::pair<std::string, std::string>> added = launch.environment;
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// By which a worker finds its place.
+Variables variables_of(const Launch& launch, int rank, int restart, const fs::path& store) {
+  Variables added = launch.environment;
   added.insert(added.end(), {{"RANVIER_RANK", std::to_string(rank)},
                              {"RANVIER_WORLD", std::to_string(launch.count)},
                              {"RANVIER_LOCAL_RANK", std::to_string(rank)},
                              {"RANVIER_LOCAL_WORLD", std::to_string(launch.count)},
                              {"RANVIER_RESTART", std::to_string(restart)},
                              {"RANVIER_STORE", store.string()}});
+  return added;
+}
+
+Strings environment_with(const Variables& added) {
   std::vector<std::string> words;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view word = *entry;
@@ -152,7 +159,8 @@ class Workers {
   // `restart`: its number; 0 where nobody was in this place before.
   void start(const Launch& launch, int rank, int restart, const fs::path& store, const sigset_t& mask) {
     const Strings argv(launch.command);
-    const Strings envp = worker_environment(launch, rank, restart, store);
+    const Variables variables = variables_of(launch, rank, restart, store);
+    const Strings envp = environment_with(variables);
     const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid < 0)
@@ -162,6 +170,11 @@ class Workers {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);  // it died before the line above
       sigprocmask(SIG_SETMASK, &mask, nullptr);
+      if (launch.work && restart == 0) {
+        prctl(PR_SET_NAME, fmt::format("ranvier #{}", rank).c_str());
+        for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+        std::exit(launch.work());
+      }
       execve(argv.data()[0], argv.data(), envp.data());
       _exit(127);
     }
