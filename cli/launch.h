@@ -25,7 +25,7 @@ struct Launch {
   std::vector<std::pair<std::string, std::string>> environment = {};  // on top of what this process has
   // Where it is set, what the first workers do in place of running `command`: they are forked from this process, which
   // has loaded already what takes long to load. Returns what a worker exits with. Those that are started again run
-  // `command`: others train meanwhile. This process has one thread.
+  // `command`: others train meanwhile. So do all where this process has several threads, which cannot be forked safely.
   std::function<int()> work = {};
   // After the first failure the others have this long to notice (the control plane tells them, or, where they have not
   // met, a process in the place of the one that failed) and to say so.

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 #include <map>
 #include <set>
 #include <thread>
@@ -458,6 +459,18 @@ TEST(WorldFromEnvironment, NumbersThatCannotBeAreRefused) {
   EXPECT_THAT(sentence_for(with(ours, "RANVIER_WORLD", "0")), HasSubstr("RANVIER_WORLD='0'"));
   EXPECT_THAT(sentence_for(with(ours, "RANVIER_WORLD", "four")), HasSubstr("RANVIER_WORLD='four'"));
   EXPECT_THAT(sentence_for(with(torchrun, "MASTER_PORT", "99999")), HasSubstr("MASTER_PORT='99999'"));
+}
+
+// The last one: its thread may be among those of this process for a moment after it was joined.
+TEST(Launch, WhereThereAreSeveralThreadsNoWorkerIsForked) {
+  const Folder folder;
+  Launch launch = shell(2, "exit 0", folder);
+  launch.work = [] { return 9; };
+  std::promise<void> end;
+  std::thread other([&end] { end.get_future().wait(); });
+  EXPECT_EQ(run_workers(launch), 0);
+  end.set_value();
+  other.join();
 }
 
 }  // namespace
