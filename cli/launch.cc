@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <system_error>
 #include <thread>
 
@@ -98,14 +99,21 @@ class Strings {
   std::vector<char*> pointers_;
 };
 
-Strings worker_environment(const Launch& launch, int rank, int restart, const fs::path& store) {
-  std::vector<std::pair<std::string, std::string>> added = launch.environment;
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// By which a worker finds its place.
+Variables variables_of(const Launch& launch, int rank, int restart, const fs::path& store) {
+  Variables added = launch.environment;
   added.insert(added.end(), {{"RANVIER_RANK", std::to_string(rank)},
                              {"RANVIER_WORLD", std::to_string(launch.count)},
                              {"RANVIER_LOCAL_RANK", std::to_string(rank)},
                              {"RANVIER_LOCAL_WORLD", std::to_string(launch.count)},
                              {"RANVIER_RESTART", std::to_string(restart)},
                              {"RANVIER_STORE", store.string()}});
+  return added;
+}
+
+Strings environment_with(const Variables& added) {
   std::vector<std::string> words;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view word = *entry;
@@ -138,6 +146,20 @@ struct Worker {
   std::string ended_for;                                  // why we have ended it; empty: we have not
 };
 
+// Of several, a process that is forked has one, and the locks that the others held stay locked there.
+bool has_one_thread() {
+  std::error_code problem;
+  const fs::directory_iterator threads("/proc/self/task", problem);
+  return !problem && std::distance(begin(threads), end(threads)) == 1;
+}
+
+// In a process that was forked for it. What is thrown here must not reach what cleans up after all workers.
+[[noreturn]] void work_as(int rank, const Launch& launch, const Variables& variables) noexcept {
+  prctl(PR_SET_NAME, fmt::format("ranvier #{}", rank).c_str());
+  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  std::exit(launch.work());
+}
+
 class Workers {
  public:
   Workers() = default;
@@ -152,7 +174,8 @@ class Workers {
   // `restart`: its number; 0 where nobody was in this place before.
   void start(const Launch& launch, int rank, int restart, const fs::path& store, const sigset_t& mask) {
     const Strings argv(launch.command);
-    const Strings envp = worker_environment(launch, rank, restart, store);
+    const Variables variables = variables_of(launch, rank, restart, store);
+    const Strings envp = environment_with(variables);
     const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid < 0)
@@ -162,6 +185,7 @@ class Workers {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);  // it died before the line above
       sigprocmask(SIG_SETMASK, &mask, nullptr);
+      if (launch.work && restart == 0) work_as(rank, launch, variables);
       execve(argv.data()[0], argv.data(), envp.data());
       _exit(127);
     }
@@ -390,6 +414,8 @@ bool has_nobody_left(const fs::path& store) { return has(*file_store(store), nob
 Keeper::Keeper(const Launch& launch, const std::function<void()>& first, const sigset_t* mask) {
   check(launch);
   std::fflush(nullptr);
+  Launch safe = launch;
+  if (!has_one_thread()) safe.work = nullptr;
   const CaughtSignals signals;  // for longer than there is a directory: a late one must not end us before it is removed
   store_ = std::make_unique<TemporaryDirectory>();
   const pid_t parent = getpid();
@@ -402,7 +428,7 @@ Keeper::Keeper(const Launch& launch, const std::function<void()>& first, const s
   int code = 1;
   if (getppid() == parent) try {
       if (first) first();
-      code = keep(launch, signals, mask == nullptr ? signals.before() : *mask, store_->path());
+      code = keep(safe, signals, mask == nullptr ? signals.before() : *mask, store_->path());
     } catch (const std::exception& problem) {
       say(fmt::format("ranvier: {}\n", words_of(problem)));
     }

@@ -23,6 +23,10 @@ struct Launch {
   int count = 1;
   std::vector<std::string> command;  // path of the program and its arguments; the same for every worker
   std::vector<std::pair<std::string, std::string>> environment = {};  // on top of what this process has
+  // Where it is set, what the first workers do in place of running `command`: they are forked from this process, which
+  // has loaded already what takes long to load. Returns what a worker exits with. Those that are started again run
+  // `command`: others train meanwhile. So do all where this process has several threads, which cannot be forked safely.
+  std::function<int()> work = {};
   // After the first failure the others have this long to notice (the control plane tells them, or, where they have not
   // met, a process in the place of the one that failed) and to say so.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
@@ -43,7 +47,8 @@ struct Launch {
 
 // Runs `count` processes that find in their environment who they are (RANVIER_RANK, RANVIER_WORLD, RANVIER_LOCAL_RANK,
 // RANVIER_LOCAL_WORLD; RANVIER_RESTART, the number of the restart that it is, or 0) and where they meet
-// (RANVIER_STORE: a temporary directory, removed before this returns). They share stdout and stderr with this process;
+// (RANVIER_STORE: a temporary directory, removed before this returns). Those that are forked are called "ranvier #3" by
+// ps and top, by their ranks. They share stdout and stderr with this process;
 // SIGINT, SIGTERM and SIGHUP are passed on to them; none outlives the calling thread. Returns 0 when all succeed, else
 // the exit code of the first that failed (1 where a signal ended it), or 128 + the signal that was passed on. Throws
 // Error for a command that cannot be run; what goes wrong later it says on stderr.

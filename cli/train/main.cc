@@ -206,6 +206,22 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
   return 0;
 }
 
+// What a process exits with that does this, and says what went wrong as `speaker`, which `body` may change.
+int exit_code_of(const std::function<int(std::string& speaker)>& body) {
+  std::string speaker = "ranvier train";
+  try {
+    return cli::after_output(body(speaker));
+  } catch (const std::exception& problem) {
+    return cli::fail(speaker, problem);
+  }
+}
+
+// What a worker does that this program has started, and what it exits with. `speaker`: as whom a failure is told.
+int work_as_rank(const Options& options, const cli::WorldPlace& place, std::string& speaker) {
+  speaker = fmt::format("ranvier train, rank {}", place.rank);
+  return work(options, place, speaker);
+}
+
 int launch(const Options& options) {
   // Found here, a mistake is reported once and not by every worker.
   check_plan(options, *options.workers);
@@ -214,6 +230,12 @@ int launch(const Options& options) {
   prepare(options, *options.workers, true);
   cli::Launch workers{.count = *options.workers,
                       .command = {cli::this_program()},
+                      .work =
+                          [&options] {
+                            return exit_code_of([&options](std::string& speaker) {
+                              return work_as_rank(options, cli::world_from_environment().value(), speaker);
+                            });
+                          },
                       .time_to_notice = std::chrono::milliseconds(700),  // of the second that others have to end
                       .longest_stop = options.communicator.dead_after,
                       .survive = options.survive,
@@ -233,8 +255,7 @@ int run(const cli::Arguments& arguments, std::string& speaker) {
   if (!options) return 0;
   const auto place = cli::world_from_environment();
   if (!place) return options->workers.value_or(1) > 1 ? launch(*options) : work(*options, {}, speaker);
-  speaker = fmt::format("ranvier train, rank {}", place->rank);
-  return work(*options, *place, speaker);
+  return work_as_rank(*options, *place, speaker);
 }
 
 // Once a failure has been told, nobody is to wait for the end of torch's own state, which takes long on busy cores.
@@ -256,10 +277,7 @@ int main(int argc, char** argv) {
   ranvier::cli::open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // as in cli/main.cc, for whoever starts this one by itself
   on_exit(ranvier::train::leave_after_failure, nullptr);
-  std::string speaker = "ranvier train";
-  try {
-    return ranvier::cli::after_output(ranvier::train::run({argv + 1, argv + argc}, speaker));
-  } catch (const std::exception& problem) {
-    return ranvier::cli::fail(speaker, problem);
-  }
+  return ranvier::train::exit_code_of([&](std::string& speaker) {
+    return ranvier::train::run({argv + 1, argv + argc}, speaker);
+  });
 }

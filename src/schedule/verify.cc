@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "ranvier/error.h"
 #include "schedule/symbolic_run.h"
@@ -255,10 +257,19 @@ void check_answers(const SymbolicRun& run, std::span<const Program> programs, Ra
   }
 }
 
+// The same with its programs at hand: where rounds are ahead, compiling each one looks at those of all.
+Schedule with_programs_at_hand(Schedule schedule) {
+  std::vector<std::vector<Step>> programs;
+  for (Rank rank = 0; rank < schedule.world; ++rank) programs.push_back(schedule.program(rank));
+  schedule.program = [programs = std::move(programs)](Rank rank) { return programs[static_cast<std::size_t>(rank)]; };
+  return schedule;
+}
+
 }  // namespace
 
-Verdict verify(const Schedule& schedule, const VerifyOptions& options) {
+Verdict verify(const Schedule& built, const VerifyOptions& options) {
   try {
+    const Schedule schedule = options.ahead_bytes > 0 ? with_programs_at_hand(built) : built;
     const std::size_t count = options.count > 0 ? options.count : uneven_count(schedule, options.slice_bytes);
     std::vector<Layout> layouts;
     std::vector<Program> programs;

@@ -121,44 +121,37 @@ class Failure(TrainingTest):
         self.assertIn(f"worker 1 (process {workers[1]}) is ended: rank 0 was ended by signal 9 (Killed)", err)
         self.assert_nothing_left()
 
+    def lose_before_all_have_met(self, sign: signal.Signals, why: str) -> float:
+        """Checks that who comes later is told of the first one, and returns how many seconds later they had ended."""
+        process, keeper, workers = self.start_some(6, "--epochs", "1000000")
+        lost = min(workers)
+        began = time.monotonic()
+        os.kill(workers[lost], sign)
+        os.kill(keeper, signal.SIGCONT)
+        _, err = process.communicate(timeout=60)  # and not when the time for joining is over
+        took = time.monotonic() - began
+        self.assertEqual(process.returncode, 1)
+        for rank in set(range(6)) - {lost}:  # by itself, or, where it was still to come, by who started it
+            self.assertRegex(
+                err,
+                rf"rank {rank}: rank ({lost} |\d cannot take part: it (was|has) ended as well: rank {lost} ).*{why}"
+                rf"|worker {rank} .* is ended: rank {lost} {why}",
+            )
+        self.assert_nothing_left()
+        if sign == signal.SIGSTOP:
+            self.assertIn(f"worker {lost} (process {workers[lost]}) is stopped, and is ended", err)
+        return took
+
     def test_who_is_killed_before_all_have_met_is_named_in_time(self):
         took = []
         for _ in range(ATTEMPTS):
-            process = self.start_training("--workers", "3", "--epochs", "1000000")
-            self.addCleanup(process.kill)
-            self.assertTrue(wait_until(lambda: sorted(workers_of(process.pid)) == [0, 1, 2], 30))
-            began = time.monotonic()
-            os.kill(workers_of(process.pid)[1], signal.SIGKILL)
-            _, err = process.communicate(timeout=60)
-            took.append(time.monotonic() - began)
-            self.assertEqual(process.returncode, 1)
-            for rank in (0, 2):  # by itself, or, where it still loaded, by who started it
-                self.assertRegex(
-                    err,
-                    rf"rank {rank}: rank (1 |[02] cannot take part: it (was|has) ended as well: rank 1 )"
-                    rf"|worker {rank} .* is ended: rank 1 was ended by signal 9",
-                )
-            self.assert_nothing_left()
+            took.append(self.lose_before_all_have_met(signal.SIGKILL, "was ended by signal 9"))
             if took[-1] < DEATH_BOUND_S:
                 return
         self.fail(f"{took} s, and {DEATH_BOUND_S} s are promised")
 
     def test_who_is_stopped_before_all_have_met_is_ended_and_named(self):
-        process = self.start_training("--workers", "3", "--epochs", "1000000")
-        self.addCleanup(process.kill)
-        self.assertTrue(wait_until(lambda: sorted(workers_of(process.pid)) == [0, 1, 2], 30))
-        stopped = workers_of(process.pid)[1]
-        os.kill(stopped, signal.SIGSTOP)
-        _, err = process.communicate(timeout=60)  # and not when the time for joining is over
-        self.assertEqual(process.returncode, 1)
-        self.assertIn(f"worker 1 (process {stopped}) is stopped, and is ended", err)
-        for rank in (0, 2):
-            self.assertRegex(  # by itself, or, where it still loaded, by who started it
-                err,
-                rf"rank {rank}: rank (1 |[02] cannot take part: it (was|has) ended as well: rank 1 ).*was stopped, and ended for that"
-                rf"|worker {rank} .* is ended: rank 1 was stopped, and ended for that",
-            )
-        self.assert_nothing_left()
+        self.lose_before_all_have_met(signal.SIGSTOP, "was stopped, and ended for that")
 
     def test_a_stopped_worker_is_given_up_when_the_user_says(self):
         self.lose_in_time("shm", signal.SIGSTOP, 3, "--dead-after-ms", "1000")

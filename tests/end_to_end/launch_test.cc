@@ -6,7 +6,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
+#include <future>
 #include <map>
 #include <set>
 #include <thread>
@@ -80,6 +82,40 @@ TEST(Launch, AWorkersEnvironmentReplacesWhatWasThere) {
   EXPECT_EQ(run_workers(shell(1, "env | grep -c '^RANVIER_RANK=' > $FOLDER/count; test $RANVIER_RANK = 0", folder)), 0);
   unsetenv("RANVIER_RANK");
   EXPECT_EQ(folder.text("count"), "1\n");
+}
+
+TEST(Launch, WorkersThatAreForkedFindTheirPlaceAsThoseOfAProgramDo) {
+  const Folder folder;
+  Launch launch = shell(3, "exit 9", folder);
+  launch.work = [&folder] {
+    const auto place = world_from_environment().value();
+    std::ifstream name("/proc/self/comm");
+    std::ofstream file(folder.path() / std::to_string(place.rank));
+    file << name.rdbuf() << place.world << " " << place.store.string() << " " << std::getenv("FOLDER");
+    return 0;
+  };
+  EXPECT_EQ(run_workers(launch), 0);
+  std::set<std::string> rests;
+  for (int rank = 0; rank < 3; ++rank) {
+    std::istringstream text(folder.text(std::to_string(rank)));
+    std::string name, rest;
+    std::getline(text, name);
+    std::getline(text, rest);
+    EXPECT_EQ(name, "ranvier #" + std::to_string(rank));
+    EXPECT_THAT(rest, testing::StartsWith("3 " + (folder.path() / "tmp").string()));
+    EXPECT_THAT(rest, testing::EndsWith(" " + folder.path().string()));
+    rests.insert(rest);
+  }
+  EXPECT_EQ(rests.size(), 1U);
+  EXPECT_EQ(std::getenv("RANVIER_RANK"), nullptr);
+  EXPECT_TRUE(folder.nothing_left_behind());
+}
+
+TEST(Launch, AForkedWorkersResultIsItsExitCode) {
+  const Folder folder;
+  Launch launch = shell(2, "exit 9", folder);
+  launch.work = [] { return world_from_environment().value().rank == 1 ? 7 : 0; };
+  EXPECT_EQ(run_workers(launch), 7);
 }
 
 TEST(Launch, TheFirstFailureGivesTheExitCode) {
@@ -159,6 +195,24 @@ TEST(Launch, AWorkerThatOthersSurviveIsStartedAgainSoOften) {
   EXPECT_EQ(run_workers(surviving(2, 2, script, folder)), 0);
   EXPECT_EQ(folder.text("0"), "0\n");
   EXPECT_EQ(folder.text("1"), "0\n1\n2\n");
+  EXPECT_TRUE(folder.nothing_left_behind());
+}
+
+TEST(Launch, InThePlaceOfAForkedWorkerTheProgramIsStarted) {
+  const Folder folder;
+  Launch launch = surviving(2, 1, "touch $RANVIER_STORE/result", folder);
+  launch.work = [] {
+    const auto place = world_from_environment().value();
+    std::ofstream(place.store / ("come%2F" + std::to_string(place.rank))) << "here";
+    const auto is_there = [&](const char* name) { return fs::exists(place.store / name); };
+    while (!is_there("come%2F0") || !is_there("come%2F1")) std::this_thread::sleep_for(5ms);
+    if (place.rank == 1) return 7;
+    while (!is_there("result")) std::this_thread::sleep_for(5ms);
+    return 0;
+  };
+  EXPECT_EQ(run_workers(launch), 0);
+  EXPECT_EQ(folder.text("0"), "");
+  EXPECT_EQ(folder.text("1"), "1\n");
   EXPECT_TRUE(folder.nothing_left_behind());
 }
 
@@ -405,6 +459,18 @@ TEST(WorldFromEnvironment, NumbersThatCannotBeAreRefused) {
   EXPECT_THAT(sentence_for(with(ours, "RANVIER_WORLD", "0")), HasSubstr("RANVIER_WORLD='0'"));
   EXPECT_THAT(sentence_for(with(ours, "RANVIER_WORLD", "four")), HasSubstr("RANVIER_WORLD='four'"));
   EXPECT_THAT(sentence_for(with(torchrun, "MASTER_PORT", "99999")), HasSubstr("MASTER_PORT='99999'"));
+}
+
+// The last one: its thread may be among those of this process for a moment after it was joined.
+TEST(Launch, WhereThereAreSeveralThreadsNoWorkerIsForked) {
+  const Folder folder;
+  Launch launch = shell(2, "exit 0", folder);
+  launch.work = [] { return 9; };
+  std::promise<void> end;
+  std::thread other([&end] { end.get_future().wait(); });
+  EXPECT_EQ(run_workers(launch), 0);
+  end.set_value();
+  other.join();
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 """Workers that go on without those that are lost (--survive), and with those that are started in their place (--max-restarts)."""
 
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -101,8 +102,15 @@ class Survivors(TrainingTest):
         self.assert_nothing_left()
 
     def number_waits(self, number: int) -> bool:
-        """Whether this process, counted behind the first workers, has said that it waits to be let in."""
-        return any(self.temporary.glob(f"ranvier-*/alive-{number}"))
+        """Whether this process, counted behind the first workers, has said that it waits to be let in: it holds its file, which
+        is there a moment before that."""
+        for sign in self.temporary.glob(f"ranvier-*/alive-{number}"):
+            with sign.open() as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return True
+        return False
 
     def lose_and_get_back(self, losses: tuple[int, ...], *words: str, workers: int = 4) -> dict:
         """Trains while workers are killed, one by one, each by its rank at the beginning, and is joined by the next before the
@@ -328,10 +336,9 @@ class Survivors(TrainingTest):
         self.assert_nothing_left()
 
     def test_who_is_killed_before_all_have_met_is_not_survived(self):
-        process = self.start_training("--workers", "3", "--survive", "--epochs", "1000000")
-        self.addCleanup(process.kill)
-        self.assertTrue(wait_until(lambda: sorted(workers_of(process.pid)) == [0, 1, 2], 30))
-        os.kill(workers_of(process.pid)[1], signal.SIGKILL)
+        process, keeper, workers = self.start_some(6, "--survive", "--epochs", "1000000")
+        os.kill(workers[0], signal.SIGKILL)
+        os.kill(keeper, signal.SIGCONT)
         _, err = process.communicate(timeout=60)  # and not when the time for joining is over
         self.assertEqual(process.returncode, 1, err)
         self.assertNotIn("go on", err)

@@ -1,14 +1,18 @@
 """What the tests of training share: a small data set, runs of the real program, and what a run may leave behind (nothing)."""
 
+import contextlib
 import gzip
 import json
 import os
 import pathlib
 import random
+import re
+import signal
 import struct
 import subprocess
 import tempfile
 import threading
+import time
 import zlib
 
 from program import ProgramTest, children_of, clean_environment, run, start
@@ -115,6 +119,26 @@ class TrainingTest(ProgramTest):
         self.addCleanup(process.kill)
         self.read_until("step ", process)
 
+    def start_some(self, workers: int, *words: str) -> tuple[subprocess.Popen, int, dict[int, int]]:
+        """A run that has started some of its workers, who wait for the others; the process that starts them, which is stopped;
+        and those that are there, by rank."""
+        for _ in range(20):  # it takes a millisecond for each
+            process = self.start_training("--workers", str(workers), *words)
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+            limit = time.monotonic() + 60
+            while not workers_of(process.pid):
+                self.assertLess(time.monotonic(), limit)
+            (keeper,) = children_of(process.pid)
+            os.kill(keeper, signal.SIGSTOP)
+            time.sleep(0.1)  # until it has
+            if len(found := workers_of(process.pid)) < workers:
+                return process, keeper, found
+            os.kill(keeper, signal.SIGCONT)
+            process.kill()
+            process.communicate()
+        self.fail("all workers were there each time")
+
     def results(self, *words: str, **options) -> dict:
         """Trains to the end; returns what --json wrote."""
         file = self.folder / f"result-{len(list(self.folder.iterdir()))}.json"
@@ -131,11 +155,15 @@ def workers_of(launcher: int) -> dict[int, int]:
     """Rank to process id of the workers that the children of a process have started."""
     found = {}
     for worker in (grandchild for child in children_of(launcher) for grandchild in children_of(child)):
-        try:
-            variables = pathlib.Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")
-        except OSError:  # it has just ended
-            continue
-        for variable in variables:
-            if variable.startswith(b"RANVIER_RANK="):
-                found[int(variable.partition(b"=")[2])] = worker
+        with contextlib.suppress(OSError):  # it has just ended
+            if (rank := rank_of(pathlib.Path(f"/proc/{worker}"))) is not None:
+                found[rank] = worker
     return found
+
+
+def rank_of(process: pathlib.Path) -> int | None:
+    """As the name of a worker says that was forked, or the environment of one that was started again."""
+    name = re.fullmatch(r"ranvier #(\d+)", (process / "comm").read_text().strip())
+    variable = re.search(rb"(?:^|\0)RANVIER_RANK=(\d+)", (process / "environ").read_bytes())
+    found = name or variable
+    return int(found[1]) if found else None

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "ranvier/error.h"
@@ -15,11 +18,23 @@ namespace {
 
 constexpr VerifyOptions options{.slice_bytes = 16};
 
+// Whether there is a number behind this word. Not by a regular expression: compiling one took longer than the verifier
+// takes to find a fault, of which thousands are planted.
+bool names(const std::string& text, std::string_view word) {
+  for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos;) {
+    at += word.size();
+    if (at + 1 < text.size() && text[at] == ' ' && std::isdigit(static_cast<unsigned char>(text[at + 1])) != 0)
+      return true;
+  }
+  return false;
+}
+
 // A sentence that helps names a rank and what of its memory is concerned.
 void expect_caught(const Verdict& verdict, const std::string& fault) {
   EXPECT_FALSE(verdict.ok) << fault << " was not caught";
-  EXPECT_THAT(verdict.problem, testing::ContainsRegex("rank [0-9]+")) << fault;
-  EXPECT_THAT(verdict.problem, testing::ContainsRegex("(chunk [0-9]+|scratch byte [0-9]+)")) << fault;
+  EXPECT_TRUE(names(verdict.problem, "rank")) << fault << ": " << verdict.problem;
+  EXPECT_TRUE(names(verdict.problem, "chunk") || names(verdict.problem, "scratch byte"))
+      << fault << ": " << verdict.problem;
 }
 
 // ---- Faults of builders: one step of one rank is wrong.
