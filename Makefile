@@ -11,7 +11,7 @@ RUN_TESTS := scripts/run_tests.py
 TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)
 
 .PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python test-torch test-fabrics \
-        fuzz bench clang tidy format clean build-core build-threads run-core run-python run-threads
+        fuzz bench clang tidy format clean build-core build-threads run-waiting run-computing run-python run-threads
 help:
 	@echo "make demo    train a CNN with 4 workers over a slow network, plain and with bf16 on the wire"
 	@echo "make build   the programs ranvier and ranvier-train, in build/release/bin"
@@ -35,33 +35,37 @@ build: setup
 demo: build
 	$(PYTHON) scripts/demo.py build/release/bin/ranvier
 
-# What is compiled for tsan takes the processors when tests leave them idle. As a group of processes of its own, to be
-# ended together, and not as a session: Linux shares its processors among sessions first (sched_autogroup), and an idle
-# one then has half of them.
+# What is compiled for tsan, and tests that only compute, take the processors when other tests leave them idle. As a group
+# of processes of its own, to be ended together, and not as a session: Linux shares its processors among sessions first
+# (sched_autogroup), and an idle one then has half of them.
 test: build-core
 	@mkdir -p build
 	idle=$$(chrt --idle 0 true 2>/dev/null && echo chrt --idle 0); \
-	set -m; $$idle $(MAKE) build-threads > build/threads.log 2>&1 & threads=$$!; set +m; \
-	trap 'kill -- -$$threads 2>/dev/null' EXIT INT TERM; \
-	$(MAKE) run-core && $(MAKE) run-python && { wait $$threads || { cat build/threads.log; false; }; }
+	set -m; $$idle $(MAKE) build-threads run-computing > build/idle.log 2>&1 & background=$$!; set +m; \
+	trap 'kill -- -$$background 2>/dev/null' EXIT INT TERM; \
+	$(MAKE) run-waiting && $(MAKE) run-python && { wait $$background || { cat build/idle.log; false; }; }
 	$(MAKE) run-threads
 	@echo "make test passed:"
-	@sed -n 's/.*tests passed/  unit, property, conformance, end to end: &/p' build/core.log
+	@sed -n 's/.*tests passed/  unit, conformance, end to end: &/p' build/core.log
+	@sed -n 's/.*tests passed/  what only computes: &/p' build/computing.log
 	@sed -n 's/^[0-9].* passed.* in .*/  Python: &/p' build/python.log
 	@sed -n 's/.*tests passed/  with threads, under tsan: &/p' build/tsan.log
-	@sed -n 's/.* only alone, at a second try$$/  UNSTEADY: &/p' build/core.log build/python.log build/tsan.log
+	@sed -n 's/.* only alone, at a second try$$/  UNSTEADY: &/p' build/core.log build/computing.log build/python.log build/tsan.log
 
 test-sanitizers: test-asan test-tsan
 
 test-core: build-core
-	$(MAKE) run-core
+	$(MAKE) run-waiting run-computing
 
 build-core: setup
 	cmake --preset dev $(TORCH_FLAGS)
 	cmake --build --preset dev -j $(JOBS)
 
-run-core:
-	$(RUN_TESTS) build/core.log ctest --preset dev -j $(AT_ONCE)
+run-waiting:
+	$(RUN_TESTS) build/core.log ctest --preset dev -j $(AT_ONCE) -LE '^computes$$'
+
+run-computing:
+	$(RUN_TESTS) build/computing.log ctest --preset dev -j $(JOBS) -L '^computes$$'
 
 test-asan: setup
 	cmake --preset asan

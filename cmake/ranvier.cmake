@@ -55,9 +55,15 @@ set(ranvier_cold_options "$<$<CONFIG:RelWithDebInfo>:-O1>"
 
 # ranvier_test(name SOURCES a.cc … DEPENDS …): a GoogleTest program, a ctest with its own time limit, which is for what
 # hangs: on a machine that has other things to do some take ten times as long as alone; a long one as SHARDS of its
-# tests, which may run side by side.
+# tests, which may run side by side. COMPUTES: it waits for nothing, so that it may have what other tests leave of the
+# processors, in as long as that takes (see the Makefile).
 function(ranvier_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;SHARDS" "SOURCES;DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "COMPUTES" "TIMEOUT;SHARDS" "SOURCES;DEPENDS")
+  set(labels)
+  if(arg_COMPUTES)
+    set(labels LABELS computes)
+    set(arg_TIMEOUT 3000)
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 400)
     if(RANVIER_SANITIZE)
@@ -77,10 +83,10 @@ function(ranvier_test name)
       add_test(NAME ${name}_${shard} COMMAND ${name})
       # The longest begin first.
       set_tests_properties(${name}_${shard} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST 100 ENVIRONMENT
-                           "${environment};GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard}")
+                           "${environment};GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard}" ${labels})
     endforeach()
   else()
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}" ${labels})
   endif()
 endfunction()

@@ -22,7 +22,13 @@ FAILED = {
     "ctest": re.compile(r"^\s+\d+ - (\S+) \(\w[\w ]*\)", re.MULTILINE),
     "pytest": re.compile(r"^FAILED (\S+)", re.MULTILINE),
 }
-ALONE = {"ctest": ["--rerun-failed", "-j", "1"], "pytest": ["--last-failed", "--last-failed-no-failures=none", "-n", "0"]}
+
+
+def alone(kind: str, failed: list[str]) -> list[str]:
+    """By name: what ctest keeps of the last run is of another one where two run in one folder."""
+    if kind == "ctest":
+        return ["-R", f"^({'|'.join(failed)})$", "-j", "1"]
+    return ["--last-failed", "--last-failed-no-failures=none", "-n", "0"]
 
 
 def run(command: list[str], log: pathlib.Path, mode: str) -> tuple[int, str]:
@@ -52,7 +58,7 @@ def main() -> int:
     if why := NEVER_FORGIVEN.search(printed):
         print(f"{why[0]}: not tried again, since it may have been a race", flush=True)
         return code
-    code, printed = run([*command, *ALONE[kind]], log, "a")
+    code, printed = run([*command, *alone(kind, failed)], log, "a")
     verdict = "passed only alone, at a second try" if code == 0 else "failed beside others, and alone"
     with log.open("a") as file:
         for test in failed:

@@ -43,6 +43,13 @@ class RunTests(unittest.TestCase):
         self.assertTrue(self.log.read_text().endswith("shy passed only alone, at a second try\n"))
         self.assertEqual((self.folder / "runs").read_text(), "\n", "only what failed is tried again")
 
+    def test_it_is_tried_again_whatever_else_has_run_in_that_folder(self) -> None:
+        other_run = "mkdir -p Testing/Temporary; echo 1:fine > Testing/Temporary/LastTestsFailed.log"
+        code, said = self.ctest(fine="echo >> runs", shy=ONCE.format(name="a", how=f"({other_run}); false"), wrong="false")
+        self.assertNotEqual(code, 0)
+        self.assertIn("wrong failed beside others, and alone", said)
+        self.assertEqual((self.folder / "runs").read_text(), "\n")
+
     def test_what_fails_twice_fails(self) -> None:
         code, said = self.ctest(fine="true", wrong="false")
         self.assertNotEqual(code, 0)
