@@ -43,7 +43,7 @@ test: build-core
 	idle=$$(chrt --idle 0 true 2>/dev/null && echo chrt --idle 0); \
 	set -m; $$idle $(MAKE) build-threads run-computing > build/idle.log 2>&1 & background=$$!; set +m; \
 	trap 'kill -- -$$background 2>/dev/null' EXIT INT TERM; \
-	$(MAKE) run-waiting && $(MAKE) run-python && { wait $$background || { cat build/idle.log; false; }; }
+	$(MAKE) run-waiting && $(MAKE) run-python KEEP="RANVIER_TESTS RANVIER_BENCHMARKS RANVIER_EXAMPLES" && { wait $$background || { cat build/idle.log; false; }; }
 	$(MAKE) run-threads
 	@echo "make test passed:"
 	@sed -n 's/.*tests passed/  unit, conformance, end to end: &/p' build/core.log
@@ -108,13 +108,15 @@ test-torch: setup
 	$(PYTHON) tests/python/pytorch_suite/run.py
 	RANVIER_TEST_LONG=1 $(PYTHON) -m pytest -q tests/python/test_frameworks.py tests/python/test_rebuild.py tests/python/test_parallelism.py
 
-# What pip does for users, in the folder of test-core, so that nothing is compiled twice.
+# What pip does for users, in the folder of test-core, so that nothing is compiled twice. KEEP: what that folder has
+# beyond the package, which goes on to be configured there, for tests of it may still be running.
 test-python: setup
 	$(MAKE) run-python
 
 run-python:
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps . \
-	  -Cbuild-dir=build/dev -Ccmake.build-type=RelWithDebInfo -Ccmake.define.RANVIER_DEVELOPER=ON
+	  -Cbuild-dir=build/dev -Ccmake.build-type=RelWithDebInfo -Ccmake.define.RANVIER_DEVELOPER=ON \
+	  $(KEEP:%=-Ccmake.define.%=ON)
 	$(RUN_TESTS) build/python.log $(PYTHON) -m pytest -q -n $(AT_ONCE) --dist worksteal tests/python
 
 # Long campaigns; the corpora stay in build/fuzz and are gone on with. Tests run some seconds of each (fuzz_short_*).
