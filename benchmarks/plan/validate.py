@@ -52,8 +52,8 @@ class Validation:
         found = {key: statistics.median(link[key] for link in links) for key in keys}
         print(f"{self.shape}: {found}", file=sys.stderr, flush=True)
 
-    def measured(self, algorithm: str, size: int) -> tuple[float, float]:
-        """Seconds of one operation, and how busy the processors were."""
+    def measured(self, algorithm: str, size: int) -> tuple[dict, float]:
+        """How long one operation took, as bench tells it, and how busy the processors were."""
         file = self.lab.network.folder / "bench.json"
         before = busy_ticks()
         self.run(
@@ -62,7 +62,7 @@ class Validation:
         )  # fmt: skip
         after = busy_ticks()
         (row,) = json.loads(file.read_text())["rows"]
-        return row["time_us"] / 1e6, (after[0] - before[0]) / max(after[1] - before[1], 1)
+        return row, (after[0] - before[0]) / max(after[1] - before[1], 1)
 
     def iterations(self, size: int) -> int:
         return max(2, round(self.arguments.sample_seconds * self.shape.bytes_per_second() / (2 * size)))
@@ -76,13 +76,15 @@ class Validation:
         for size in sizes(self.shape):
             for algorithm in self.arguments.algorithms:
                 predicted = self.predicted(algorithm, size)
-                measured, busy = self.measured(algorithm, size)
+                bench, busy = self.measured(algorithm, size)
+                measured = bench["time_us"] / 1e6
                 yield {
                     "network": str(self.shape),
                     "algorithm": algorithm,
                     "bytes": size,
                     "predicted_ms": predicted * 1e3,
                     "measured_ms": measured * 1e3,
+                    "quartiles_ms": [bench["time_us_p25"] / 1e3, bench["time_us_p75"] / 1e3],
                     "error": predicted / measured - 1,
                     "busy": busy,
                     "counts": busy <= self.arguments.busy,
@@ -127,7 +129,8 @@ def main() -> int:
         return 1
     file = arguments.json
     rows = json.loads(file.read_text())["rows"] if file and file.exists() else []
-    print("| network | algorithm | bytes | predicted, ms | measured, ms | error | processors busy |\n|" + " --- |" * 7)
+    columns = ["network", "algorithm", "bytes", "predicted, ms", "measured, ms", "its quartiles", "error", "processors busy"]
+    print(f"| {' | '.join(columns)} |\n|" + " --- |" * len(columns))
     try:
         for shape in map(Shape.parse, arguments.networks):
             with shape.lab() as lab:
@@ -135,7 +138,8 @@ def main() -> int:
                     rows.append(row)
                     print(
                         f"| {row['network']} | {row['algorithm']} | {row['bytes']} | {row['predicted_ms']:.2f} | "
-                        f"{row['measured_ms']:.2f} | {row['error']:+.1%} | {row['busy']:.0%} |", flush=True,
+                        f"{row['measured_ms']:.2f} | {' to '.join(f'{ms:.2f}' for ms in row['quartiles_ms'])} | "
+                        f"{row['error']:+.1%} | {row['busy']:.0%} |", flush=True,
                     )  # fmt: skip
                     if file:
                         file.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
