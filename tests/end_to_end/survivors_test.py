@@ -185,12 +185,13 @@ class Survivors(TrainingTest):
             self.assertAlmostEqual(mine["test_loss"], theirs["test_loss"], delta=0.02 * theirs["test_loss"])
 
     def test_so_are_those_of_other_policies(self):
+        slowly = ("--lr", "0.03")  # by 0.1 late gradients make the loss jump, and a run on busy cores ended by such a jump
         for words in (
             ("--sync", "local:3", "--transport", "tcp", "--optimizer", "adamw", "--lr", "0.003"),
             ("--sync", "diloco:8,fragments=2,delay=2", "--optimizer", "adamw", "--lr", "0.003"),
-            ("--sync", "ad-psgd"),
-            ("--sync", "async:servers=1", "--compress", "int8"),
-            ("--sync", "ssp:2", "--transport", "grpc"),
+            ("--sync", "ad-psgd", *slowly),
+            ("--sync", "async:servers=1", "--compress", "int8", *slowly),
+            ("--sync", "ssp:2", "--transport", "grpc", *slowly),
         ):
             with self.subTest(words=words):
                 steps = ("--epochs", "8", "--steps", "80")
