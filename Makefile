@@ -43,7 +43,8 @@ test: build-core
 	idle=$$(chrt --idle 0 true 2>/dev/null && echo chrt --idle 0); \
 	set -m; $$idle $(MAKE) build-threads run-computing > build/idle.log 2>&1 & background=$$!; set +m; \
 	trap 'kill -- -$$background 2>/dev/null' EXIT INT TERM; \
-	$(MAKE) run-waiting && $(MAKE) run-python KEEP="RANVIER_TESTS RANVIER_BENCHMARKS RANVIER_EXAMPLES" && { wait $$background || { cat build/idle.log; false; }; }
+	$(MAKE) run-waiting && $(MAKE) run-python KEEP="RANVIER_TESTS RANVIER_BENCHMARKS RANVIER_EXAMPLES" && \
+	  { wait $$background || { cat build/idle.log; false; }; }
 	$(MAKE) run-threads
 	@echo "make test passed:"
 	@sed -n 's/.*tests passed/  unit, conformance, end to end: &/p' build/core.log
