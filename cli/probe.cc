@@ -1,15 +1,19 @@
 // ranvier probe: latency and bandwidth between every two ranks, each way.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <thread>
 
+#include "base/host.h"
 #include "bench/peer.h"
 #include "commands.h"
 #include "launch.h"
@@ -33,6 +37,8 @@ bytes; bandwidth that of a few long messages; each is the median of its samples,
 quartiles as its spread. A pair that is slower than both of its ends are with others, or much slower both ways at once than one
 way, is measured again, up to twice, and the best counts: of TCP's connections now and then one pauses for a moment (bbr does,
 to see the path's own round trip), and who gets a core late finds less.
+Ranks on one machine share its processors: those of each machine make an all_reduce by a ring, and where they get less than
+the links between them carry, predictions have them share that.
 A message after a rest shows whether links save up (token buckets do) and how much. What a link carries while as
 much comes the other way is measured too, which is what collectives get of it. Loss is the share of a rank's packets that
 went again while it measured: segments by the kernel's count (TCP_INFO), or packets by udp's own, with limits of 95 %
@@ -232,6 +238,62 @@ MeasuredNetwork measure_pairs(Communicator& communicator, const Settings& settin
   return network;
 }
 
+// Of each rank its machine: the first rank on it.
+std::vector<Rank> machines_of(Communicator& communicator) {
+  const std::string boot = boot_id();
+  const auto mine = boot.empty() ? communicator.rank() : static_cast<std::int64_t>(std::hash<std::string>{}(boot));
+  std::vector<std::int64_t> all(static_cast<std::size_t>(communicator.world()));
+  communicator.all_gather(std::array{mine}, all);
+  std::vector<Rank> machines;
+  for (const std::int64_t id : all) machines.push_back(static_cast<Rank>(std::ranges::find(all, id) - all.begin()));
+  return machines;
+}
+
+// Gbit/s that all ranks of `group` send in an all_reduce by a ring. Longer vectors than a pair's: who shares a core
+// waits for it now and then. One that is as fast as the `links` let it be says all.
+double gbit_together(Communicator& group, const Settings& settings, double links) {
+  constexpr double enough = 0.9;
+  constexpr std::size_t times_longer = 4;
+  std::vector<float> data;
+  const auto once = [&](std::size_t bytes) {
+    data.assign(bytes / sizeof(float), 0.0F);
+    group.barrier();
+    const auto begin = Clock::now();
+    group.all_reduce(data, {.algorithm = "ring"});
+    std::array seconds{std::chrono::duration<double>(Clock::now() - begin).count()};
+    group.all_reduce(seconds, {.op = ReduceOp::max});
+    return 2.0 * (group.world() - 1) * static_cast<double>(bytes) * 8e-9 / seconds[0];
+  };
+  if (const double rate = once(settings.bytes); rate >= enough * links) return rate;
+  std::vector<double> rates;
+  for (std::uint64_t i = 0; i < settings.samples; ++i) rates.push_back(once(times_longer * settings.bytes));
+  return spread_of(rates).median;
+}
+
+// Of those with several ranks; all ranks call it.
+std::vector<MeasuredMachine> measure_machines(Communicator& communicator, const Settings& settings,
+                                              const MeasuredNetwork& network) {
+  const std::vector<Rank> machines = machines_of(communicator);
+  const Rank mine = machines[static_cast<std::size_t>(communicator.rank())];
+  const auto ranks_of = [&](Rank machine) {
+    std::vector<Rank> ranks;
+    for (Rank rank = 0; rank < communicator.world(); ++rank)
+      if (machines[static_cast<std::size_t>(rank)] == machine) ranks.push_back(rank);
+    return ranks;
+  };
+  std::array<double, 1> rate{0};
+  const std::vector<Rank> group_ranks = ranks_of(mine);
+  if (const auto group = communicator.split(mine); group->world() > 1)
+    rate[0] = gbit_together(*group, settings, ring_gbit(network, group_ranks));
+  std::vector<double> rates(machines.size());
+  communicator.all_gather(rate, rates);
+  std::vector<MeasuredMachine> result;
+  for (Rank machine = 0; machine < communicator.world(); ++machine)
+    if (auto ranks = ranks_of(machine); ranks.size() > 1)
+      result.push_back({std::move(ranks), rates[static_cast<std::size_t>(machine)]});
+  return result;
+}
+
 // How many pairs were doubtful, and measured again.
 struct Measurement {
   MeasuredNetwork network;
@@ -249,6 +311,8 @@ Measurement measure(Communicator& communicator, const Settings& settings) {
     for (std::size_t i = 0; i < again.links.size(); ++i)
       result.network.links[i] = better_of(result.network.links[i], again.links[i]);
   }
+  result.network.machines = measure_machines(communicator, settings, result.network);
+  raise_by_rings(result.network);
   return result;
 }
 
@@ -267,6 +331,11 @@ void print(const Measurement& measurement) {
     else
       fmt::print(" {:>9} {:>19}\n", "-", "-");
   }
+  for (const auto& machine : network.machines)
+    fmt::print(
+        "# ranks {} on one machine: {:.4f} Gbit/s together in an all_reduce by a ring, whose links would carry "
+        "{:.4f}\n",
+        fmt::join(machine.ranks, ", "), machine.gbit_together, ring_gbit(network, machine.ranks));
 }
 
 nlohmann::json to_json(const Measurement& measurement) {
@@ -287,11 +356,15 @@ nlohmann::json to_json(const Measurement& measurement) {
                            {"loss_least", link.loss_least},
                            {"loss_most", link.loss_most}});
   }
+  nlohmann::json machines = nlohmann::json::array();
+  for (const auto& machine : network.machines)
+    machines.push_back({{"ranks", machine.ranks}, {"gbit_together", machine.gbit_together}});
   return {{"world", network.world},
           {"transport", network.transport},
           {"loss_by", network.loss_by},
           {"pairs_measured_again", measurement.again},
           {"links", links},
+          {"machines", machines},
           {"environment", environment()}};
 }
 

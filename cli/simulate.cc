@@ -159,10 +159,10 @@ void print_split(const StepPrediction& step) {
     const SimulatedLink* most = nullptr;
     for (const auto& link : step.links)
       if (link.dimension == each.dimension && (most == nullptr || link.utilisation > most->utilisation)) most = &link;
+    const std::string name = most->from == most->to ? most->from : most->from + " -> " + most->to;
     fmt::print(
-        "dimension {} is used for {:.4f} ms, {:.4f} of them exposed; {} -> {} is busy for {:.4f}, {:.4f} of them "
-        "exposed\n",
-        each.dimension, each.communication_ns / 1e6, each.exposed_ns / 1e6, most->from, most->to,
+        "dimension {} is used for {:.4f} ms, {:.4f} of them exposed; {} is busy for {:.4f}, {:.4f} of them exposed\n",
+        each.dimension, each.communication_ns / 1e6, each.exposed_ns / 1e6, name,
         (most->exposed_ns + most->hidden_ns) / 1e6, most->exposed_ns / 1e6);
   }
   if (step.codec_ns > 0)

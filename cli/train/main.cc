@@ -177,11 +177,11 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
   terms.measure = options.measure.value_or(place.local_world < place.world);
   terms.purpose = "ranvier train";
   const Rank replicas = place.world / trainer::parse_division(settings.parallel).parts;
-  if (is_first() && trainer::ends_in_synchronous_beginning(settings, data, replicas))
-    cli::say(fmt::format(
-        "{}: --sync {} averages gradients for a share of --epochs, and --steps ends training before that is over: "
-        "all of it is bsp; lower --epochs or after=\n",
-        speaker, settings.sync));
+  if (is_first()) {
+    const bool is_one_node = settings.place.empty() && place.local_world == place.world;
+    const std::string remark = trainer::remark_on_sync(settings, data, replicas, is_one_node);
+    if (!remark.empty()) cli::say(speaker + ": " + remark + "\n");
+  }
   const std::size_t workers = trainer::training_ranks(settings.sync, replicas);
   std::optional<Membership> members;
   if (options.survive) members.emplace(place, options.max_restarts);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,9 +51,11 @@ struct Topology {
   // Of switches that add up or copy what they pass on: how much of a message between two ranks a link of its path
   // carries, as a part of its bytes. None: all of it. Only simulate() goes by it.
   std::function<double(Rank from, Rank to, LinkNumber)> carried = {};
+  // Of what is no switch, though it is numbered among them.
+  std::map<Vertex, std::string> names = {};
 };
 
-// "rank 3", "switch 0"; "rank 3 -> switch 0".
+// "rank 3", "switch 0"; "rank 3 -> switch 0", and of a link from a vertex to itself only who that is.
 std::string vertex_name(const Topology&, Vertex);
 std::string link_name(const Topology&, LinkNumber);
 

@@ -116,15 +116,29 @@ void check_batch(const TrainSettings& settings, const Dataset& data, Rank world)
   steps_per_epoch(training_samples(data), settings.batch * settings.accumulate, training_ranks(settings.sync, world));
 }
 
-bool ends_in_synchronous_beginning(const TrainSettings& settings, const Dataset& data, Rank world) {
-  if (settings.sync == "auto" || world == 1) return false;
+std::string remark_on_sync(const TrainSettings& settings, const Dataset& data, Rank world, bool is_one_node) {
+  if (settings.sync == "auto" || world == 1) return {};
   const std::size_t each = steps_per_epoch(training_samples(data), settings.batch * settings.accumulate,
                                            training_ranks(settings.sync, world));
   const std::size_t all = settings.epochs * each;
   const auto policy = make_sync_policy(
       settings.sync, {.steps_per_epoch = each, .steps = all, .world = static_cast<std::uint64_t>(world)});
-  if (policy->gradient_level() != policy->levels().size() || !policy->averages_parameters()) return false;
-  return !policy->react({.point = SyncPoint::step_begins, .step = std::min(settings.steps, all) - 1}).empty();
+  const std::size_t steps = std::min(settings.steps, all), everybody = policy->levels().size();
+  if (!policy->averages_parameters() || policy->server() || policy->meets_peers()) return {};
+  if (policy->gradient_level() == everybody) {
+    if (policy->react({.point = SyncPoint::step_begins, .step = steps - 1}).empty()) return {};
+    return "--sync " + settings.sync +
+           " averages gradients for a share of --epochs, and --steps ends training before that is over: all of it is "
+           "bsp; lower --epochs or after=";
+  }
+  // Who share a node are kept alike at every step already, if by anything.
+  if (policy->gradient_level() > 0 && is_one_node) return {};
+  for (std::size_t step = 1; step <= steps; ++step)
+    for (const SyncAction& action : policy->react({.point = SyncPoint::step_ended, .step = step}))
+      if (action.what != SyncAction::What::parameters || action.level == everybody) return {};
+  return "the period of --sync " + settings.sync + " is longer than the " + std::to_string(steps) +
+         " steps of this run: only when it ends are parameters averaged between " +
+         (everybody == 1 ? "workers" : "all nodes") + "; give a shorter period or more steps";
 }
 
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps) {

@@ -20,9 +20,8 @@ void check_optimizer(const TrainSettings& settings);
 std::size_t training_ranks(const std::string& sync, Rank world);
 // Throws Error{config} where the data does not fill one step of so many workers that hold a model each.
 void check_batch(const TrainSettings& settings, const Dataset& data, Rank world);
-// Whether a policy that is to average parameters after a synchronous beginning never does, because training stops
-// before.
-bool ends_in_synchronous_beginning(const TrainSettings& settings, const Dataset& data, Rank world);
+// What to tell who gave a policy that never does what it is for in a run as long as this one; else "".
+std::string remark_on_sync(const TrainSettings& settings, const Dataset& data, Rank world, bool is_one_node);
 // For so many samples a step, and so many steps in all.
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps);
 

@@ -18,6 +18,9 @@ class Probe(ProgramTest):
                 links = found["links"]
                 pairs = [(link["from"], link["to"]) for link in links]
                 self.assertEqual(pairs, [(a, b) for a in range(ranks) for b in range(ranks) if a != b])
+                [machine] = found["machines"]
+                self.assertEqual(machine["ranks"], list(range(ranks)))
+                self.assertGreater(machine["gbit_together"], 0)
                 self.assertTrue(all(link["latency_us"] > 0 and link["gbit_per_second"] > 0 for link in links))
                 again = run("simulate", "--bytes", "1M", "--world", str(ranks), "--topology", str(toml), "--json", "-")
                 self.assertEqual(again.returncode, 0, again.stderr)

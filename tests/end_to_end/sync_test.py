@@ -215,6 +215,17 @@ class Policies(TrainingTest):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertEqual("all of it is bsp" in result.stderr, is_told, result.stderr)
 
+    def test_who_gives_a_period_longer_than_the_run_is_told(self):
+        words = ("--workers", "2", "--model", "mlp", "--batch", "32", "--epochs", "4", "--steps", "8")
+        for sync, *more, is_told in (
+            ("local:9", True), ("local:8", False), ("diloco:9", True), ("bsp", False), ("gossip", False),
+            ("node:9", False), ("node:9", "--place", "node=1", True), ("node:8", "--place", "node=1", False),
+        ):  # fmt: skip
+            result = self.train(*words, "--sync", sync, *more)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            said = f"the period of --sync {sync} is longer than the 8 steps of this run: only when it ends"
+            self.assertEqual(said in result.stderr, is_told, (sync, result.stderr))
+
     def test_what_makes_no_sense_is_refused_before_anything_starts(self):
         for words, *parts in (
             (("--sync", "loca:4"), "did you mean 'local'"),

@@ -240,6 +240,7 @@ FILES = {
             f"gbit_spread = 0.04\nburst_bytes = 0\ngbit_both_ways = 1.7\n"
             for a in (0, 1)
         )
+        + "[[machine]]\nranks = [0, 1]\ngbit_together = 1.5\n"
     ],
     3: ['{"compute_ns": 5e6, "terms": [{"weight": 2, "bytes": [1e6, 0, 3]}, {"bytes": [1, 2, 3]}]}'],
     4: [

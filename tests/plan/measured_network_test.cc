@@ -35,6 +35,25 @@ TEST_F(MeasuredFile, IsReadAsItWasWritten) {
   EXPECT_EQ(read.links[1].packets, 0);
 }
 
+// Four ranks whose links carry a byte a ns, on one machine.
+MeasuredNetwork on_one_machine(double gbit_together) {
+  MeasuredNetwork network{.world = 4, .transport = "tcp", .machines = {{{0, 1, 2, 3}, gbit_together}}};
+  for (Rank from = 0; from < 4; ++from)
+    for (Rank to = 0; to < 4; ++to)
+      if (from != to) network.links.push_back({from, to, 1, 0, 8, 0});
+  return network;
+}
+
+TEST_F(MeasuredFile, HasTheMachines) {
+  MeasuredNetwork network = on_one_machine(5);
+  network.machines = {{{0, 3}, 2.5}, {{1, 2}, 7}};
+  const MeasuredNetwork read = read_measured_network(holding(to_toml(network)));
+  ASSERT_EQ(read.machines.size(), 2u);
+  EXPECT_THAT(read.machines[0].ranks, testing::ElementsAre(0, 3));
+  EXPECT_EQ(read.machines[0].gbit_together, 2.5);
+  EXPECT_EQ(to_toml(read), to_toml(network));
+}
+
 // The limits of 10 of 1,000 and of none of 100 are worked out from his formula by other means.
 TEST(Loss, HasWilsonsLimits) {
   MeasuredLink link;
@@ -104,8 +123,63 @@ TEST_F(MeasuredFile, BecomesNicsThatPairsShare) {
   EXPECT_NEAR(run("direct", 3000), 2 * (16'000 + 1000), 1e-6);
 }
 
+TEST(Machine, RingIsAsFastAsItsSlowestLink) {
+  MeasuredNetwork network = on_one_machine(5);
+  EXPECT_EQ(ring_gbit(network, network.machines[0].ranks), 32);
+  between(network, 1, 2).gbit_both_ways = 3;
+  EXPECT_EQ(ring_gbit(network, network.machines[0].ranks), 12);
+  EXPECT_EQ(ring_gbit(network, std::vector<Rank>{0, 2, 3}), 24);
+}
+
+TEST(Machine, RingShowsWhatItsLinksCarryAtLeast) {
+  MeasuredNetwork network = on_one_machine(24);
+  for (MeasuredLink& link : network.links) link.gbit_both_ways = 5;
+  between(network, 1, 2).gbit_per_second = 5.5;
+  between(network, 2, 3).gbit_both_ways = 7;
+  raise_by_rings(network);
+  EXPECT_EQ(between(network, 0, 1).gbit_both_ways, 6);
+  EXPECT_EQ(between(network, 1, 2).gbit_both_ways, 5.5);
+  EXPECT_EQ(between(network, 2, 3).gbit_both_ways, 7);
+  EXPECT_EQ(between(network, 3, 0).gbit_both_ways, 6);
+  EXPECT_EQ(between(network, 1, 0).gbit_both_ways, 5);
+}
+
+// Of the ring's six rounds each has four parts of 4,000 bytes, of which the processors send a byte a ns in all. Where
+// they keep up with the links, these count.
+TEST(Machine, ProcessorsAreShared) {
+  const auto run = [](const MeasuredNetwork& network, const char* algorithm) {
+    return simulate(find_algorithm(algorithm, Collective::all_reduce).build({.world = 4}), measured_topology(network),
+                    4000, 4);
+  };
+  EXPECT_NEAR(run(on_one_machine(8), "ring").ns, 6 * (16'000 + 1000), 1e-3);
+  for (const char* algorithm : {"ring", "direct", "double_binary_tree"}) {
+    MeasuredNetwork alone = on_one_machine(8);
+    alone.machines.clear();
+    EXPECT_EQ(run(on_one_machine(29), algorithm).ns, run(alone, algorithm).ns) << algorithm;
+  }
+  const auto links = run(on_one_machine(8), "ring").links;
+  const auto processors = std::ranges::find(links, "processors of ranks 0, 1, 2, 3", &SimulatedLink::from);
+  ASSERT_NE(processors, links.end());
+  EXPECT_NEAR(processors->utilisation, 16.0 / 17, 1e-6);
+}
+
+// Ranks 2 and 3 are on a machine that keeps up: what they send each other has nothing of the other one's.
+TEST(Machine, IsSharedByItsOwnRanksAlone) {
+  MeasuredNetwork network = on_one_machine(8);
+  network.machines = {{{0, 1}, 2}, {{2, 3}, 16}};
+  const Topology topology = measured_topology(network);
+  EXPECT_EQ(topology.path(2, 3).size(), 3u);
+  EXPECT_EQ(topology.path(0, 2).size(), 4u);
+  EXPECT_EQ(topology.path(2, 0).size(), 4u);
+  EXPECT_EQ(topology.path(0, 1).size(), 5u);
+  EXPECT_EQ(link_name(topology, topology.path(0, 1).front()), "processors of ranks 0, 1");
+  EXPECT_EQ(link_name(topology, topology.path(0, 1)[1]), "rank 0 -> switch 0");
+}
+
 TEST_F(MeasuredFile, ThatIsWrongNamesThePlace) {
   const std::string link = "[[link]]\nfrom = 0\nto = 1\nlatency_us = 1\ngbit_per_second = 1\n";
+  const std::string back = "[[link]]\nfrom = 1\nto = 0\nlatency_us = 1\ngbit_per_second = 1\n";
+  const std::string two = "world = 2\n" + link + back;
   for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
            {"world = 2\n[[link]\n", "line 2, column"},
            {"", "the key world"},
@@ -125,6 +199,12 @@ TEST_F(MeasuredFile, ThatIsWrongNamesThePlace) {
             "line 7, column 18: a number of Gbit/s from 1e-06 to 1e+06"},
            {"world = 2\n[[link]]\nfrom = 1\nto = 1\nlatency_us = 1\ngbit_per_second = 1\n",
             "rank 1 has a link to itself"},
+           {two + "[[machine]]\nranks = [0]\ngbit_together = 1\n", "a machine is of two ranks or more"},
+           {two + "[[machine]]\nranks = [1, 0]\ngbit_together = 1\n", "the lowest first"},
+           {two + "[[machine]]\nranks = [0, 0]\ngbit_together = 1\n",
+            "line 13, column 13: rank 0 is on a machine already"},
+           {two + "[[machine]]\nranks = [0, 2]\ngbit_together = 1\n", "line 13, column 13: a whole number from 0 to 1"},
+           {two + "[[machine]]\nranks = [0, 1]\n", "the key gbit_together is missing"},
            {"world = 2\n" + link + link, "line 7, column 1: the link from rank 0 to rank 1 is there twice"}})
     try {
       read_measured_network(holding(text));

@@ -1,9 +1,11 @@
 #include "ranvier/measured_network.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "plan/import/toml_file.h"
@@ -13,6 +15,7 @@ namespace ranvier {
 namespace {
 
 constexpr std::int64_t most_ranks = 4096;
+constexpr double bytes_of_gbit = 1e9 / 8;
 
 // What each rank sends to and receives from the peer with which it is fastest.
 class EndRates {
@@ -34,13 +37,19 @@ class EndRates {
   std::vector<double> in_;
 };
 
+// Whether it leads from one of them to the next, or from the last to the first.
+bool is_of_ring(const MeasuredLink& link, std::span<const Rank> ranks) {
+  const auto from = std::ranges::find(ranks, link.from);
+  return from != ranks.end() && link.to == (from + 1 == ranks.end() ? ranks.front() : from[1]);
+}
+
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& path) : name_(path.string()), file_(path) {}
 
   MeasuredNetwork read() const {
     const auto& root = file_.root();
-    file_.allow_keys(root, "a network", {"world", "transport", "loss_by", "link"});
+    file_.allow_keys(root, "a network", {"world", "transport", "loss_by", "link", "machine"});
     MeasuredNetwork network;
     network.world = static_cast<Rank>(file_.whole(file_.need(root, "world", "a network"), 1, most_ranks));
     network.transport = file_.transport(root, "");
@@ -57,6 +66,10 @@ class Reader {
       seen = true;
     }
     check_all_pairs(network.world, is_there);
+    std::vector<bool> is_placed(world);
+    if (root.contains("machine"))
+      for (const auto& each : file_.list(root, "machine"))
+        network.machines.push_back(machine(file_.table(each, "a machine"), is_placed));
     return network;
   }
 
@@ -103,6 +116,23 @@ class Reader {
     return result;
   }
 
+  MeasuredMachine machine(const toml::table& table, std::vector<bool>& is_placed) const {
+    constexpr std::string_view what = "a machine";
+    file_.allow_keys(table, what, {"ranks", "gbit_together"});
+    MeasuredMachine result;
+    for (const auto& each : file_.list(table, "ranks")) {
+      const auto rank = static_cast<Rank>(file_.whole(each, 0, static_cast<std::int64_t>(is_placed.size()) - 1));
+      auto placed = is_placed[static_cast<std::size_t>(rank)];
+      if (placed) file_.refuse(each.source(), fmt::format("rank {} is on a machine already", rank));
+      placed = true;
+      result.ranks.push_back(rank);
+    }
+    if (result.ranks.size() < 2 || !std::ranges::is_sorted(result.ranks))
+      file_.refuse(table.source(), "a machine is of two ranks or more, the lowest first");
+    result.gbit_together = file_.rate(file_.need(table, "gbit_together", what));
+    return result;
+  }
+
   void check_all_pairs(Rank world, const std::vector<bool>& is_there) const {
     std::size_t pair = 0;
     for (Rank from = 0; from < world; ++from)
@@ -135,6 +165,9 @@ std::string to_toml(const MeasuredNetwork& network) {
       text += fmt::format("packets = {:.0f}\nloss = {}\nloss_least = {}\nloss_most = {}\n", link.packets, link.loss,
                           link.loss_least, link.loss_most);
   }
+  for (const MeasuredMachine& machine : network.machines)
+    text += fmt::format("\n[[machine]]\nranks = [{}]\ngbit_together = {:.6f}\n", fmt::join(machine.ranks, ", "),
+                        machine.gbit_together);
   return text;
 }
 
@@ -175,6 +208,22 @@ MeasuredLink better_of(const MeasuredLink& one, const MeasuredLink& other) {
   return best;
 }
 
+double ring_gbit(const MeasuredNetwork& network, std::span<const Rank> ranks) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const MeasuredLink& link : network.links)
+    if (is_of_ring(link, ranks)) least = std::min(least, link.gbit_in_collectives());
+  return least * static_cast<double>(ranks.size());
+}
+
+void raise_by_rings(MeasuredNetwork& network) {
+  for (const MeasuredMachine& machine : network.machines)
+    for (MeasuredLink& link : network.links) {
+      if (!is_of_ring(link, machine.ranks)) continue;
+      const double share = machine.gbit_together / static_cast<double>(machine.ranks.size());
+      link.gbit_both_ways = std::max(link.gbit_both_ways, std::min(share, link.gbit_per_second));
+    }
+}
+
 MeasuredNetwork read_measured_network(const std::filesystem::path& path) { return Reader(path).read(); }
 
 Topology measured_topology(const MeasuredNetwork& network) {
@@ -182,7 +231,6 @@ Topology measured_topology(const MeasuredNetwork& network) {
   const auto pair = [world](Rank from, Rank to) {
     return static_cast<std::size_t>(from) * world + static_cast<std::size_t>(to);
   };
-  constexpr double bytes_of_gbit = 1e9 / 8;
   Topology topology;
   topology.name = "measured";
   topology.world = network.world;
@@ -206,9 +254,25 @@ Topology measured_topology(const MeasuredNetwork& network) {
                               {link.gbit_in_collectives() * bytes_of_gbit,
                                std::chrono::nanoseconds(std::llround(link.latency_us * 1000)), burst}});
   }
-  topology.path = [between = std::move(between), pair, ranks = network.world](Rank from, Rank to) -> Path {
+  // The processors of a machine are a link from a vertex to itself, used by what its ranks send and what they receive.
+  constexpr double enough = 0.9;
+  std::vector<Path> processors(world);
+  for (const MeasuredMachine& machine : network.machines) {
+    if (machine.gbit_together >= enough * ring_gbit(network, machine.ranks)) continue;
+    const Vertex vertex = network.world + topology.switches++;
+    topology.names.emplace(vertex, fmt::format("processors of ranks {}", fmt::join(machine.ranks, ", ")));
+    for (const Rank rank : machine.ranks)
+      processors[static_cast<std::size_t>(rank)] = {static_cast<LinkNumber>(topology.links.size())};
+    topology.links.push_back({vertex, vertex, {2 * machine.gbit_together * bytes_of_gbit, none, 0}});
+  }
+  topology.path = [between = std::move(between), processors = std::move(processors), pair, ranks = network.world](
+                      Rank from, Rank to) -> Path {
     if (from == to) return {};
-    return {static_cast<LinkNumber>(from), between[pair(from, to)], static_cast<LinkNumber>(ranks + to)};
+    Path path = processors[static_cast<std::size_t>(from)];
+    path.insert(path.end(),
+                {static_cast<LinkNumber>(from), between[pair(from, to)], static_cast<LinkNumber>(ranks + to)});
+    for (const LinkNumber link : processors[static_cast<std::size_t>(to)]) path.push_back(link);
+    return path;
   };
   return topology;
 }
