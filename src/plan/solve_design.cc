@@ -190,7 +190,8 @@ Design solve(const DesignProblem& problem) {
   evaluate(problem, to_gbps(form, x), design);
   Design cheap;
   evaluate(problem, to_gbps(form, cheapest(form, x)), cheap);
-  if (cheap.cost_usd < design.cost_usd * (1 - 1e-7) && cheap.time_ns <= design.time_ns * (1 + 1e-8)) design = cheap;
+  // Of those that cost alike, too, it is a corner, where the barrier's point between corners depends on its rounding.
+  if (cheap.cost_usd <= design.cost_usd * (1 + 1e-9) && cheap.time_ns <= design.time_ns * (1 + 1e-8)) design = cheap;
   // Less of everything is as good there, and cheaper.
   if (goes_by_proportions(problem)) {
     auto gbps = design.bandwidth_gbps;

@@ -2,6 +2,7 @@
 
 import json
 import math
+import pathlib
 import random
 import re
 from xml.etree import ElementTree
@@ -118,6 +119,10 @@ class Output(ProgramTest):
         alone = [as_json("--workload", name, "--network", NETWORK, "--budget", "500GB/s")["time_ns"]
                  for name in ("resnet50", "gpt3")]
         self.assertGreater(both["time_ns"], 3 * alone[0] + alone[1])
+        # With the bandwidths that they are given together each takes its own time.
+        fixed = [word for i, gbps in enumerate(both["bandwidth_gbps"]) for word in ("--constraint", f"b{i}={gbps!r}")]
+        times = [as_json("--workload", name, "--network", NETWORK, *fixed)["time_ns"] for name in ("resnet50", "gpt3")]
+        self.assertAlmostEqual(both["time_ns"] / (3 * times[0] + times[1]), 1, 9)
 
 
 class Beyond(ProgramTest):
@@ -304,7 +309,25 @@ class Beyond(ProgramTest):
     def test_the_study_is_one_command(self):
         result = design("--study")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(sum(line.startswith("| gpt3 |") for line in result.stdout.splitlines()), 6)
+        printed = [line for line in result.stdout.splitlines() if line.startswith("| ")]
+        self.assertEqual(sum(line.startswith("| gpt3 |") for line in printed), 6)
+        page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "network_design.md"
+        self.assertEqual([line for line in printed if line not in page.read_text().splitlines()], [])
+
+    def test_a_row_of_the_study_is_what_a_design_by_itself_says(self):
+        rows = as_json("--study")["rows"]
+        self.assertEqual(len(rows), 30)
+        for row in rows:
+            nic = 31.6 * 4096 * row["bandwidth_gbps"][-1]  # $ per GB/s and NPU, on the one dimension between pods
+            self.assertAlmostEqual(row["nic_usd"] / nic, 1, 9, row)
+        for row in rows[9:12] + rows[24:27]:
+            words = ("--workload", row["workload"], "--network", row["network"], "--budget", "500GB/s")
+            alone = as_json(*words, "--objective", row["objective"])
+            for key in ("time_ns", "cost_usd"):
+                self.assertAlmostEqual(row[key] / alone[key], 1, 9, row)
+            even = 500 / len(row["bandwidth_gbps"])
+            fixed = [word for i in range(len(row["bandwidth_gbps"])) for word in ("--constraint", f"b{i}={even!r}")]
+            self.assertAlmostEqual(row["even_split_ns"] / as_json(*words, *fixed)["time_ns"], 1, 9, row)
 
 
 class Traces(ProgramTest):
