@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `ranvier plan` chooses against everything that it could have chosen, measured; as root:
+"""What `ranvier plan` chooses against other ways that it could have chosen, measured; as root:
 `sweep.py build/release/bin/ranvier`
 
 On each laboratory network a training is recorded and the links are measured; the plan made of both is run, and so is

@@ -120,7 +120,7 @@ struct Design {
   double cost_usd = 0;
   double objective = 0;
   double lower_bound = 0;                         // of the objective; proven by the certificate
-  std::vector<double> marginal_ns_per_gbps = {};  // saved by one more GB/s there, everything else re-balanced
+  std::vector<double> marginal_ns_per_gbps = {};  // saved by one more GB/s there, everything else re-balanced (of whole links: as it is)
   Certificate certificate = {};
   bool any_scale = false;  // any part of these bandwidths, the same of each, is as good: see solve
 };

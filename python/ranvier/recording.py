@@ -15,6 +15,9 @@ processor time: `ranvier train --record` has it wait.
 Gradients are taken to be averaged over all ranks that the other groups leave, unless there is a group for "data". The
 collectives of the groups are those of the second step; the waits of functional ones (DTensor, FSDP2) are not computing,
 those of others cannot be told from it.
+
+Where gradients are accumulated, a step's passes before the last one are computing beside which nothing is averaged, and
+count as what a step has beside its layers (`other_ns`), as gathering samples does.
 """
 
 from __future__ import annotations
@@ -73,11 +76,13 @@ class Recording:
         self._model = model
         self._hooks: list[Any] = []
         self._clock = Clock(self._parameters[0][1].device)
-        self._forward_begin: Any = None  # moments of that clock, of this step
+        self._step_begin: Any = None  # moments of that clock, of this step …
+        self._forward_begin: Any = None  # … and of its last pass
         self._forward_end: Any = None
         self._update_begin: Any = None
         self._passed: list[tuple[int | None, Any]] = []  # modules, and when the forward pass was through with each
         self._ready: dict[int, Any] = {}  # of the gradient that came last, last
+        self._accumulates = 0  # steps of several passes
         self._closed: list[tuple[Any, ...]] = []  # of steps that a GPU may still be at
         self._steps: list[tuple[Times, float, dict[int, float]]] = []  # forward, other, ready by parameter
 
@@ -105,6 +110,11 @@ class Recording:
         self._measure(to_keep=0)
         if not self._steps:
             raise RuntimeError("no step was recorded: one is a forward pass, backward() and optimizer.step()")
+        if self._groups and 2 * self._accumulates > len(self._steps):
+            raise RuntimeError(
+                "each step has several passes, and what the groups of a divided model say to each other was seen in one of "
+                "them: record steps of one pass, without accumulation or micro-batches"
+            )
         text = self._text(*self._means())
         if self._writes():
             _files.write_whole(self.path, "workload", text)
@@ -121,7 +131,9 @@ class Recording:
         if self._groups and self._begun == WATCHED:
             self._watch = _collectives.Watch(self._groups, lambda call, seconds: self._pending.append((call, seconds)))
             self._watch.__enter__()
+        before_this_pass = self._step_begin if self._ready and self._update_begin is None else None
         self._forward_begin, self._forward_end, self._update_begin = self._clock.now(), None, None
+        self._step_begin = self._forward_begin if before_this_pass is None else before_this_pass
         self._passed, self._ready = [], {}
 
     def _pass(self, module: int) -> Callable[..., None]:
@@ -168,7 +180,9 @@ class Recording:
 
     def _close_step(self, now: Any) -> None:
         if self._ready and self._update_begin is not None:
-            self._closed.append((self._forward_begin, self._passed, self._update_begin, now, self._ready))
+            self._accumulates += self._step_begin is not self._forward_begin
+            moments = (self._step_begin, self._forward_begin, self._update_begin, now)
+            self._closed.append((moments, self._passed, self._ready))
 
     def _measure(self, to_keep: int) -> None:
         """Takes the times of closed steps but for the last `to_keep`, for which a GPU would have to be waited for.
@@ -176,13 +190,14 @@ class Recording:
         Between the last gradient and the optimizer a step waits for averages, which is not computing."""
         between = self._clock.seconds
         while len(self._closed) > to_keep:
-            before, passed, update, now, ready = self._closed.pop(0)
+            (begin, before, update, now), passed, ready = self._closed.pop(0)
+            other = between(begin, before) + between(update, now)
             forward: Times = {}
             for module, at in passed:
                 forward[module] = forward.get(module, 0.0) + between(before, at)
                 before = at
             # The forward pass ended last of what it passed.
-            self._steps.append((forward, between(update, now), {n: between(before, at) for n, at in ready.items()}))
+            self._steps.append((forward, other, {n: between(before, at) for n, at in ready.items()}))
 
     def _means(self) -> tuple[Times, float, dict[int, float], int]:
         steps = self._steps[WARM_UP:] if len(self._steps) > 2 * WARM_UP else self._steps

@@ -211,6 +211,49 @@ def test_a_modules_own_passes_count_and_those_of_backward_do_not(tmp_path, monke
     assert backward == (3e9 if model is Checkpointed else 0)
 
 
+class Steady(nn.Linear):
+    """Takes a second of a clock that nothing else moves."""
+
+    def forward(self, values):
+        self.clock[0] += 1
+        return super().forward(values)
+
+
+def train_in_passes(model, passes, steps=STEPS):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        for _ in range(passes):
+            model(torch.ones(8, 16)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            model(torch.ones(8, 16))  # is no pass of a step
+
+
+def test_passes_whose_gradients_are_accumulated_are_computing_of_the_step(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(_streams, "time", types.SimpleNamespace(perf_counter=lambda: clock[0]))
+    net = Steady(16, 16)
+    net.clock = clock
+    with ranvier.record(net, tmp_path / "w.toml"):
+        train_in_passes(net, 3)
+    workload = tomllib.loads((tmp_path / "w.toml").read_text())
+    assert workload["other_ns"] == 2e9
+    assert sum(each.get("forward_ns", 0) for each in workload["layer"]) == 1e9
+
+
+def record_a_divided_model_in_passes(rank, world, path):
+    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("tp",))
+    model = parallelize_module(network(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    with pytest.raises(RuntimeError, match="several passes"), ranvier.record(model, path, {"tensor": mesh.get_group()}):
+        train_in_passes(model, 2)
+
+
+def test_of_a_divided_model_steps_of_several_passes_are_refused(tmp_path):
+    on_ranks(2, record_a_divided_model_in_passes, str(tmp_path / "w.toml"), backend="gloo")
+    assert not (tmp_path / "w.toml").exists()
+
+
 def test_an_unknown_role_is_named():
     with pytest.raises(ValueError, match="'tensr' is no role"):
         ranvier.record(network(), "w.toml", groups={"tensr": None})
