@@ -72,8 +72,8 @@ MeasuredNetwork read_measured_network(const std::filesystem::path&);
 
 // Each rank has as much to send and to receive as its fastest peer gets from it and gives it, which all of its messages
 // share; each pair has its own link between them, with the latency and rate that were measured. Of a
-// shaped network each of the three has a bucket of the median depth. Where a machine's ranks got less together than 0.9
-// of what the links of their ring carry, its processors held them back: what its ranks send and what they receive
+// shaped network each of the three has a bucket of the median depth. Where a machine's ranks got less together than
+// 0.75 of what the links of their ring carry, its processors held them back: what its ranks send and what they receive
 // shares these as one more link.
 Topology measured_topology(const MeasuredNetwork&);
 

@@ -255,7 +255,7 @@ Topology measured_topology(const MeasuredNetwork& network) {
                                std::chrono::nanoseconds(std::llround(link.latency_us * 1000)), burst}});
   }
   // The processors of a machine are a link from a vertex to itself, used by what its ranks send and what they receive.
-  constexpr double enough = 0.9;
+  constexpr double enough = 0.75;  // one ring differs from the next by a tenth and more where cores are short
   std::vector<Path> processors(world);
   for (const MeasuredMachine& machine : network.machines) {
     if (machine.gbit_together >= enough * ring_gbit(network, machine.ranks)) continue;
