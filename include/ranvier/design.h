@@ -119,8 +119,9 @@ struct Design {
   double time_ns = 0;
   double cost_usd = 0;
   double objective = 0;
-  double lower_bound = 0;                         // of the objective; proven by the certificate
-  std::vector<double> marginal_ns_per_gbps = {};  // saved by one more GB/s there, everything else re-balanced (of whole links: as it is)
+  double lower_bound = 0;  // of the objective; proven by the certificate
+  // Saved by one more GB/s there, everything else re-balanced (of whole links: as it is).
+  std::vector<double> marginal_ns_per_gbps = {};
   Certificate certificate = {};
   bool any_scale = false;  // any part of these bandwidths, the same of each, is as good: see solve
 };
