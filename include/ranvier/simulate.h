@@ -70,7 +70,7 @@ struct SimulatedMessage {
 
 struct SimulatedLink {
   std::string from = {};
-  std::string to = {};  // `from` itself, where it is what messages share and is no way
+  std::string to = {};         // `from` itself, where it is what messages share and is no way
   std::int32_t dimension = 0;  // as Link::dimension
   double utilisation = 0;      // bytes carried / (time x bandwidth)
   // Of a step: how long it is busy at its full rate, while computing waits for what it carries and beside computing.
