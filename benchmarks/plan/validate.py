@@ -91,15 +91,27 @@ class Validation:
                 }
 
 
-def summary(rows: list[dict]) -> str:
-    errors = sorted(abs(row["error"]) for row in rows if row["counts"])
-    if not errors:
-        return "no row counts"
-    left_out = len(rows) - len(errors)
+def summary(name: str, rows: list[dict]) -> str:
+    """A line of the table in docs/simulator.md."""
+    counted = sorted((row for row in rows if row["counts"]), key=lambda row: abs(row["error"]))
+    if not counted:
+        return f"| {name} | 0 | {len(rows)} | | | |"
+    errors = [abs(row["error"]) for row in counted]
+    worst = counted[-1]
     return (
-        f"{len(errors)} rows, {left_out} left out: median error {statistics.median(errors):.1%}, "
-        f"nine of ten below {errors[int(0.9 * (len(errors) - 1))]:.1%}, worst {errors[-1]:.1%}"
+        f"| {name} | {len(counted)} | {len(rows) - len(counted)} | {statistics.median(errors):.1%} | "
+        f"{errors[int(0.9 * (len(errors) - 1))]:.1%} | "
+        f"{worst['error']:+.1%}: {worst['algorithm']}, {worst['bytes'] >> 10} KiB |"
     )
+
+
+def print_summaries(rows: list[dict]) -> None:
+    """By network, by algorithm and of all."""
+    print("\n| | rows that count | left out | median error | nine of ten below | worst |\n|" + " --- |" * 6)
+    for key in ("network", "algorithm"):
+        for value in dict.fromkeys(row[key] for row in rows):
+            print(summary(value, [row for row in rows if row[key] == value]))
+    print(summary("all", rows))
 
 
 def regrets(rows: list[dict]) -> list[float]:
@@ -146,10 +158,7 @@ def main() -> int:
     except LabError as problem:
         print(f"validate.py: {problem}", file=sys.stderr)
         return 1
-    print("\n| network | result |\n| --- | --- |")
-    for network in dict.fromkeys(row["network"] for row in rows):
-        print(f"| {network} | {summary([row for row in rows if row['network'] == network])} |")
-    print(f"| all | {summary(rows)} |")
+    print_summaries(rows)
     if lost := sorted(regrets(rows)):
         print(f"the algorithm that is predicted to be fastest takes {statistics.median(lost):.1%} more than the fastest "
               f"in the median of {len(lost)} networks and sizes, {lost[-1]:.1%} at worst")  # fmt: skip
