@@ -127,6 +127,9 @@ class Prediction(ProgramTest):
         self.assertEqual([each["world"] for each in found["worlds"]], [8, 16, 32])
         steps = [each["step_ns"] for each in found["worlds"]]
         self.assertEqual(steps, sorted(steps))
+        found = as_json("--workload", "resnet50", "--world", "8..65536", "--link-rate", "400Gbit")
+        computing = [each["world"] for each in found["worlds"] if each["compute_ns"] >= 0.8 * each["step_ns"]]
+        self.assertEqual((found["knee"], max(computing)), (512, 512))
 
     def test_of_many_worlds_leaves_out_those_that_the_workload_does_not_divide(self):
         words = ("--workload", "llama3-70b:tp=8,pp=4", "--link-rate", "400Gbit")
