@@ -4,6 +4,7 @@
 //
 //   name = "cnn"
 //   other_ns = 310000          # of a step, beside its passes: loading data, the optimizer
+//   fills = 0.75               # of a pipeline that fills and drains: (stages - 1) / micro-batches
 //   ranks = 4                  # on which it was recorded
 //   [[layer]]
 //   name = "conv1"

@@ -25,7 +25,9 @@ TEST_F(WorkloadFile, HoldsEveryReadyMadeWorkload) {
     EXPECT_EQ(to_toml(read, "Of a test."), text) << name;
     EXPECT_EQ(read.layers.size(), made.layers.size()) << name;
     EXPECT_EQ(read.degrees.pipeline, made.degrees.pipeline);
+    EXPECT_EQ(read.fills, made.fills) << name;
   }
+  EXPECT_GT(make_workload("llama3-405b").fills, 0);
 }
 
 // FSDP: of twice as many replicas each has half of the parameters, and all of them are gathered by everybody as before.

@@ -39,9 +39,10 @@ class Reader {
 
   Workload read() const {
     const auto& root = file_.root();
-    file_.allow_keys(root, "a workload", {"name", "other_ns", "ranks", "degrees", "layer"});
+    file_.allow_keys(root, "a workload", {"name", "other_ns", "fills", "ranks", "degrees", "layer"});
     Workload workload{.name = file_.text(root, "name", "workload"), .degrees = {}, .layers = {}};
     workload.idle_ns = file_.amount(root, "other_ns", 0);
+    workload.fills = fills(root);
     if (const auto* node = root.get("ranks")) workload.recorded_npus = file_.whole(*node, 1, most_of_a_degree);
     if (const auto* node = root.get("degrees")) workload.degrees = degrees(file_.table(*node, "degrees"));
     for (const auto& each : file_.list(root, "layer")) workload.layers.push_back(layer(file_.table(each, "a layer")));
@@ -50,6 +51,12 @@ class Reader {
   }
 
  private:
+  // One micro-batch fills all stages for as many passes as there are of these, less one.
+  double fills(const toml::table& root) const {
+    const auto* node = root.get("fills");
+    return node == nullptr ? 0 : file_.amount(*node, most_of_a_degree);
+  }
+
   Degrees degrees(const toml::table& table) const {
     Degrees result;
     file_.allow_keys(table, "degrees", {"tensor", "expert", "data", "pipeline"});
@@ -114,8 +121,9 @@ std::string_view name_of(Role role) { return roles[static_cast<std::size_t>(role
 std::string to_toml(const Workload& workload, std::string_view origin) {
   std::string text = fmt::format(
       "# {}\n# Layers stand as the forward pass goes through them; gradients become ready from the last to the first.\n"
-      "name = {}\nother_ns = {:.0f}\n{}\n[degrees]\ntensor = {}\nexpert = {}\ndata = {}\npipeline = {}\n",
+      "name = {}\nother_ns = {:.0f}\n{}{}\n[degrees]\ntensor = {}\nexpert = {}\ndata = {}\npipeline = {}\n",
       origin, in_quotes(workload.name), workload.idle_ns,
+      workload.fills > 0 ? fmt::format("fills = {}\n", workload.fills) : "",
       workload.recorded_npus > 0 ? fmt::format("ranks = {}\n", workload.recorded_npus) : "", workload.degrees.tensor,
       workload.degrees.expert, workload.degrees.data, workload.degrees.pipeline);
   for (const Layer& layer : workload.layers) {
