@@ -7,19 +7,18 @@
 #include <array>
 #include <chrono>
 #include <exception>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
 
-#include "base/host.h"
 #include "bench/peer.h"
 #include "commands.h"
 #include "launch.h"
 #include "machine.h"
 #include "meeting.h"
 #include "output.h"
+#include "probe/machines.h"
 #include "probe/pairs.h"
 #include "ranvier/error.h"
 #include "ranvier/measured_network.h"
@@ -238,63 +237,6 @@ MeasuredNetwork measure_pairs(Communicator& communicator, const Settings& settin
   return network;
 }
 
-// Of each rank its machine: the first rank on it.
-std::vector<Rank> machines_of(Communicator& communicator) {
-  const std::string boot = boot_id();
-  const auto mine = boot.empty() ? communicator.rank() : static_cast<std::int64_t>(std::hash<std::string>{}(boot));
-  std::vector<std::int64_t> all(static_cast<std::size_t>(communicator.world()));
-  communicator.all_gather(std::array{mine}, all);
-  std::vector<Rank> machines;
-  for (const std::int64_t id : all) machines.push_back(static_cast<Rank>(std::ranges::find(all, id) - all.begin()));
-  return machines;
-}
-
-// Gbit/s that all ranks of `group` send in an all_reduce by a ring, at its best: what disturbs it makes it slower.
-// Longer vectors than a pair's, since who shares a core waits for it now and then. One that is as fast as the `links`
-// let it be says all.
-double gbit_together(Communicator& group, const Settings& settings, double links) {
-  constexpr double enough = 0.9;
-  constexpr std::size_t times_longer = 4;
-  std::vector<float> data;
-  const auto once = [&](std::size_t bytes) {
-    data.assign(bytes / sizeof(float), 0.0F);
-    group.barrier();
-    const auto begin = Clock::now();
-    group.all_reduce(data, {.algorithm = "ring"});
-    std::array seconds{std::chrono::duration<double>(Clock::now() - begin).count()};
-    group.all_reduce(seconds, {.op = ReduceOp::max});
-    return 2.0 * (group.world() - 1) * static_cast<double>(bytes) * 8e-9 / seconds[0];
-  };
-  double best = once(settings.bytes);
-  for (std::uint64_t i = 0; i < settings.samples && best < enough * links; ++i)
-    best = std::max(best, once(times_longer * settings.bytes));
-  return best;
-}
-
-// Of those with several ranks; all ranks call it.
-std::vector<MeasuredMachine> measure_machines(Communicator& communicator, const Settings& settings,
-                                              const MeasuredNetwork& network) {
-  const std::vector<Rank> machines = machines_of(communicator);
-  const Rank mine = machines[static_cast<std::size_t>(communicator.rank())];
-  const auto ranks_of = [&](Rank machine) {
-    std::vector<Rank> ranks;
-    for (Rank rank = 0; rank < communicator.world(); ++rank)
-      if (machines[static_cast<std::size_t>(rank)] == machine) ranks.push_back(rank);
-    return ranks;
-  };
-  std::array<double, 1> rate{0};
-  const std::vector<Rank> group_ranks = ranks_of(mine);
-  if (const auto group = communicator.split(mine); group->world() > 1)
-    rate[0] = gbit_together(*group, settings, ring_gbit(network, group_ranks));
-  std::vector<double> rates(machines.size());
-  communicator.all_gather(rate, rates);
-  std::vector<MeasuredMachine> result;
-  for (Rank machine = 0; machine < communicator.world(); ++machine)
-    if (auto ranks = ranks_of(machine); ranks.size() > 1)
-      result.push_back({std::move(ranks), rates[static_cast<std::size_t>(machine)]});
-  return result;
-}
-
 // How many pairs were doubtful, and measured again.
 struct Measurement {
   MeasuredNetwork network;
@@ -312,7 +254,7 @@ Measurement measure(Communicator& communicator, const Settings& settings) {
     for (std::size_t i = 0; i < again.links.size(); ++i)
       result.network.links[i] = better_of(result.network.links[i], again.links[i]);
   }
-  result.network.machines = measure_machines(communicator, settings, result.network);
+  result.network.machines = probe::measure_machines(communicator, result.network, settings.bytes, settings.samples);
   raise_by_rings(result.network);
   return result;
 }
