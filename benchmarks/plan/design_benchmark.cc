@@ -46,6 +46,33 @@ void overlapped(benchmark::State& state) {
 }
 BENCHMARK(overlapped)->Unit(benchmark::kMillisecond);
 
+// Links of 5 GB/s each, in whole numbers.
+void whole_links(benchmark::State& state) {
+  const DesignProblem problem = problem_of(Objective::time);
+  for (auto _ : state) benchmark::DoNotOptimize(solve_discrete(problem, {5, 5, 5, 5}));
+}
+BENCHMARK(whole_links)->Unit(benchmark::kMillisecond);
+
+// Chunks that take the dimensions in the orders that are best for them; any cable or one of two NICs missing.
+void step_of(benchmark::State& state, const StepOptions& options, int nics) {
+  const NetworkShape shape = parse_network("RI(4)_FC(8)_RI(4)_SW(32)");
+  const Workload workload = make_workload("gpt3");
+  for (auto _ : state) {
+    DesignProblem problem = problem_of(Objective::time);
+    problem.step = step_time(workload, place(workload.degrees, shape), shape, options);
+    if (nics > 0) problem.step = with_any_failure(problem.step, shape, nics);
+    benchmark::DoNotOptimize(solve(problem));
+  }
+}
+BENCHMARK_CAPTURE(step_of, mixed_orders, StepOptions{.order = ChunkOrder::mixed}, 0)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(step_of, any_failure, StepOptions{}, 2)->Unit(benchmark::kMillisecond);
+
+void pareto(benchmark::State& state) {
+  const DesignProblem problem = problem_of(Objective::time);
+  for (auto _ : state) benchmark::DoNotOptimize(pareto_front(problem, 40));
+}
+BENCHMARK(pareto)->Unit(benchmark::kMillisecond);
+
 // A thousand shapes of one budget.
 void shapes_of_a_thousand(benchmark::State& state) {
   const Workload workload = make_workload("resnet50");

@@ -56,6 +56,10 @@ std::string gains_text(double percent) {
   return fmt::format("{} {:.1f} %", percent > 0 ? "gains" : "loses", std::abs(percent));
 }
 
+std::string three_digits(double value) {
+  return value < 1000 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
+}
+
 void compare_codecs(const Question& question, const std::vector<PlanChoice>& ranked, std::vector<std::string>& said) {
   const double gbit = question.speed.bytes_per_second * 8e-9;
   const std::string& sync = ranked.front().sync;
@@ -70,7 +74,7 @@ void compare_codecs(const Question& question, const std::vector<PlanChoice>& ran
     const PlanChoice* coded = codec.spec.empty() ? nullptr : with(codec.spec);
     if (coded == nullptr) continue;
     if (best == nullptr || coded->step_ns < best->step_ns) best = coded;
-    verdicts.push_back(fmt::format("codec: at {:.3g} Gbit/s {} {}: {}", gbit, codec.spec,
+    verdicts.push_back(fmt::format("codec: at {} Gbit/s {} {}: {}", three_digits(gbit), codec.spec,
                                    gains_text(gain(*coded, *plain)),
                                    gain(*coded, *plain) >= worthwhile ? "on" : "off"));
   }

@@ -80,9 +80,11 @@ void check_parallel(const Options& options) {
     throw Error(ErrorKind::usage, fmt::format("--parallel {} does not go with {}, {}", run.parallel, what, why));
   };
   const auto division = trainer::parse_division(run.parallel);
+  if (run.record && run.accumulate > 1 && division.way != trainer::Division::Way::pipeline)
+    throw Error(ErrorKind::usage, "--record writes what a step of one pass consists of; leave out --accumulate");
   if (division.way == trainer::Division::Way::whole) return;
   if (options.workers) trainer::check_division(division, run.model, *options.workers);
-  if (run.record || options.plan) refuse("--record and --plan", "which are about whole models");
+  if (options.plan) refuse("--plan", "which is of whole models");
   if (run.split_by_speed) refuse("--split speed", "by which each part would take other samples; leave it even");
   if (run.sync == "auto") refuse("--sync auto", "since each part would decide by itself; name a policy");
   const auto policy = make_sync_policy(run.sync, {});
@@ -288,8 +290,6 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (cli::parse(app, arguments)) return std::nullopt;
   if (!given.plan.empty() && !options.record_folder.empty())
     throw Error(ErrorKind::usage, "--record holds averaging back and would spoil --plan; give one of them");
-  if (given.accumulate > 1 && !options.record_folder.empty())
-    throw Error(ErrorKind::usage, "--record writes what a step of one pass consists of; leave out --accumulate");
   // The other ranks wait for a quarter of an hour (integrations/trainer/plan_change.cc).
   if (options.replan_limit > std::chrono::minutes(10))
     throw Error(ErrorKind::usage, "--replan-limit is for a search that holds all workers up; give it 600 s at most");

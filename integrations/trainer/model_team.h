@@ -19,8 +19,11 @@
 #include "integrations/trainer/division.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
+#include "ranvier/workload.h"
 
 namespace ranvier::trainer {
+
+class StepRecorder;
 
 class ModelTeam {
  public:
@@ -57,6 +60,8 @@ class ModelTeam {
   void require_aligned(std::span<const at::Tensor> common);
   // How many parameters the whole model has, of which this part holds `own`, and all hold `common`.
   std::size_t parameters(std::size_t own, std::span<const at::Tensor> common);
+  // Told of what parts send each other for a step; null: nobody.
+  void record(StepRecorder* recorder) { recorder_ = recorder; }
   // One number of all parts': of a whole model `own`.
   std::uint64_t fold(std::uint64_t own);
 
@@ -71,6 +76,7 @@ class ModelTeam {
 
  private:
   void sum(const at::Tensor& values);
+  void tell(Collective, const at::Tensor& values, Role) const;
 
   Communicator& world_;
   const Division division_;
@@ -79,6 +85,7 @@ class ModelTeam {
   std::unique_ptr<Communicator> replicas_;            // null where that is everybody
   std::array<std::byte, 1> nothing_{};                // for a message that never comes
   std::chrono::nanoseconds waited_{};
+  StepRecorder* recorder_ = nullptr;
 };
 
 }  // namespace ranvier::trainer

@@ -45,7 +45,7 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
   if (sync_->policy().server() || sync_->policy().meets_peers())
     throw Error(ErrorKind::usage, "--record writes what a step of all workers consists of, and --sync " +
                                       settings.sync + " has no such steps; record with --sync bsp");
-  recorder_.emplace(buckets_.tensors().size());
+  recorder_.emplace(buckets_.tensors().size(), team_);
   buckets_.record(&*recorder_);
 }
 

@@ -40,7 +40,7 @@ double Run::compute(std::span<const std::int64_t> chosen, std::uint64_t first, b
                                 watch.reset();
                                 buckets_.expect_another_pass(number < last);
                                 if (number == last) pace_.before_backward();
-                                if (recorder_) recorder_->begin_backward();
+                                if (recorder_) recorder_->begin_backward(number == last);
                               }};
   const double mean = task_->train(passes, is_shared ? sync_->gradient_weight() : 1, events);
   if (!chosen.empty()) pace_.end(chosen.size());
@@ -150,7 +150,7 @@ void Run::record(nanoseconds took, nanoseconds waited) {
 
 void Run::stop_recording() {
   buckets_.record(nullptr);
-  result_.recorded = recorder_->finish(comm_, buckets_.tensors());
+  result_.recorded = recorder_->finish(buckets_.tensors());
   recorder_.reset();
 }
 

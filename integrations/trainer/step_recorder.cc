@@ -1,7 +1,11 @@
 #include "integrations/trainer/step_recorder.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <span>
+#include <sstream>
+#include <utility>
 
 namespace ranvier::trainer {
 namespace {
@@ -18,21 +22,147 @@ double warm_median(std::vector<double> values) {
   return *middle;
 }
 
+void move_to(std::vector<Communication>& place, std::vector<Communication>& calls) {
+  place.insert(place.end(), calls.begin(), calls.end());
+  calls.clear();
+}
+
+// ---- A recording as numbers and names, from one rank to others.
+
+struct Packed {
+  std::vector<double> numbers = {};
+  std::string names = {};  // one on each line
+};
+
+void pack(const std::vector<Communication>& calls, std::vector<double>& numbers) {
+  numbers.push_back(static_cast<double>(calls.size()));
+  for (const Communication& call : calls)
+    numbers.insert(numbers.end(), {static_cast<double>(call.collective), call.bytes, static_cast<double>(call.role)});
+}
+
+Packed pack(const RecordedStep& step) {
+  Packed result{.numbers = {step.forward_ns, step.other_ns}};
+  pack(step.in_forward, result.numbers);
+  for (const RecordedTensor& tensor : step.tensors) {
+    result.names += tensor.name + "\n";
+    result.numbers.insert(result.numbers.end(), {tensor.bytes, tensor.forward_ns, tensor.compute_ns});
+    pack(tensor.in_forward, result.numbers);
+    pack(tensor.in_backward, result.numbers);
+  }
+  return result;
+}
+
+class Unpacking {
+ public:
+  explicit Unpacking(const Packed& packed) : numbers_(packed.numbers), names_(packed.names) {}
+
+  // What all have alike stays.
+  void unpack(RecordedStep& step) {
+    step.forward_ns = number();
+    step.other_ns = number();
+    step.in_forward = calls();
+    step.tensors.clear();
+    for (std::string name; std::getline(names_, name);) {
+      RecordedTensor tensor{.name = name, .bytes = number(), .forward_ns = number(), .compute_ns = number()};
+      tensor.in_forward = calls();
+      tensor.in_backward = calls();
+      step.tensors.push_back(std::move(tensor));
+    }
+  }
+
+ private:
+  double number() { return numbers_[at_++]; }
+  std::vector<Communication> calls() {
+    std::vector<Communication> result(static_cast<std::size_t>(number()));
+    for (Communication& call : result) {
+      call.collective = static_cast<Collective>(number());
+      call.bytes = number();
+      call.role = static_cast<Role>(number());
+    }
+    return result;
+  }
+
+  std::span<const double> numbers_;
+  std::size_t at_ = 0;
+  std::istringstream names_;
+};
+
+double computing_ns(const RecordedStep& step) {
+  double sum = step.forward_ns;
+  for (const RecordedTensor& tensor : step.tensors) sum += tensor.forward_ns + tensor.compute_ns;
+  return sum;
+}
+
+// All members get that of one of them.
+RecordedStep longest_stage(RecordedStep own, Communicator& members) {
+  const std::array<double, 1> mine{computing_ns(own)};
+  std::vector<double> all(static_cast<std::size_t>(members.world()));
+  members.all_gather(mine, all);
+  own.stage = static_cast<Rank>(std::ranges::max_element(all) - all.begin());
+
+  Packed packed = pack(own);
+  std::array<std::int64_t, 2> sizes{static_cast<std::int64_t>(packed.numbers.size()),
+                                    static_cast<std::int64_t>(packed.names.size())};
+  members.broadcast(sizes, own.stage);
+  packed.numbers.resize(static_cast<std::size_t>(sizes[0]));
+  packed.names.resize(static_cast<std::size_t>(sizes[1]));
+  members.broadcast(packed.numbers, own.stage);
+  members.broadcast(std::span(reinterpret_cast<std::uint8_t*>(packed.names.data()), packed.names.size()), own.stage);
+  Unpacking(packed).unpack(own);
+  return own;
+}
+
 }  // namespace
 
+StepRecorder::StepRecorder(std::size_t tensors, ModelTeam& team)
+    : team_(team), called_in_forward_(tensors + 1), called_in_backward_(tensors), forward_of_(tensors), ready_(tensors) {
+  team_.record(this);
+}
+
+StepRecorder::~StepRecorder() { team_.record(nullptr); }
+
 void StepRecorder::begin_forward() {
-  forward_begun_ = Clock::now();
+  place_ = Place::forward;
+  ++passes_;
+  pending_.clear();
+  for (auto& calls : called_in_forward_) calls.clear();
   passed_at_.clear();
   entered_ = {};
+  forward_begun_ = now();
 }
 
 void StepRecorder::enter() {
-  if (entered_ == Clock::time_point()) entered_ = Clock::now();
+  if (entered_ == Clock::time_point()) entered_ = now();
 }
 
-void StepRecorder::pass(std::size_t tensor) { passed_at_.emplace_back(tensor, Clock::now()); }
+void StepRecorder::pass(std::size_t tensor) {
+  passed_at_.emplace_back(tensor, now());
+  move_to(called_in_forward_[tensor], pending_);
+}
+
+void StepRecorder::begin_backward(bool is_last_pass) {
+  if (place_ == Place::forward) {
+    forward_took_ = now() - forward_begun_;
+    move_to(called_in_forward_.back(), pending_);
+  }
+  place_ = is_last_pass ? Place::backward : Place::elsewhere;
+  for (auto& calls : called_in_backward_) calls.clear();
+  backward_begun_ = now();
+}
+
+void StepRecorder::ready(std::size_t tensor) {
+  ready_at_.emplace_back(tensor, now());
+  move_to(called_in_backward_[tensor], pending_);
+}
+
+void StepRecorder::communicate(const Communication& what) {
+  if (place_ != Place::elsewhere) pending_.push_back(what);
+}
 
 void StepRecorder::end_step(std::chrono::nanoseconds step, std::chrono::nanoseconds averaging) {
+  if (!ready_at_.empty()) move_to(called_in_backward_[ready_at_.back().first], pending_);
+  place_ = Place::elsewhere;
+  passes_of_a_step_ = std::exchange(passes_, 0);
   double last = 0;
   for (const auto& [tensor, at] : ready_at_) {
     const double since = in_ns(at - backward_begun_);
@@ -40,7 +170,7 @@ void StepRecorder::end_step(std::chrono::nanoseconds step, std::chrono::nanoseco
     last = std::max(last, since);
   }
   ready_at_.clear();
-  const double forward = in_ns(backward_begun_ - forward_begun_);
+  const double forward = in_ns(forward_took_);
   std::vector<double> of(forward_of_.size());
   auto before = entered_;
   for (const auto& [tensor, at] : passed_at_) {
@@ -49,27 +179,40 @@ void StepRecorder::end_step(std::chrono::nanoseconds step, std::chrono::nanoseco
   }
   for (std::size_t tensor = 0; tensor < of.size(); ++tensor) forward_of_[tensor].push_back(of[tensor]);
   forward_.push_back(forward - std::accumulate(of.begin(), of.end(), 0.0));
-  other_.push_back(in_ns(step - averaging) - forward - last);
+  other_.push_back(in_ns(step - averaging) - static_cast<double>(passes_of_a_step_) * (forward + last));
 }
 
-RecordedStep StepRecorder::finish(Communicator& comm, std::vector<RecordedTensor> tensors) const {
+RecordedStep StepRecorder::finish(std::vector<RecordedTensor> tensors) const {
+  const bool has_stages = team_.way() == Division::Way::pipeline;
   std::vector<double> means{warm_median(forward_), warm_median(other_)};
   for (const auto& times : ready_) means.push_back(warm_median(times));
   for (const auto& times : forward_of_) means.push_back(warm_median(times));
-  comm.all_reduce(means, {.op = ReduceOp::average});
-  RecordedStep result{.forward_ns = means[0], .other_ns = std::max(0.0, means[1]), .steps = forward_.size()};
+  (has_stages ? team_.replicas() : team_.world()).all_reduce(means, {.op = ReduceOp::average});
+  const auto passes = static_cast<double>(passes_of_a_step_);
+  const auto of_all_passes = [&](std::vector<Communication> calls) {
+    for (Communication& call : calls) call.bytes *= passes;
+    return calls;
+  };
+  RecordedStep result{.forward_ns = passes * means[0],
+                      .in_forward = of_all_passes(called_in_forward_.back()),
+                      .other_ns = std::max(0.0, means[1]),
+                      .steps = forward_.size(),
+                      .passes = passes_of_a_step_};
   const auto ready_ns = [&](std::size_t tensor) { return means[2 + tensor]; };
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ready_ns(a) < ready_ns(b); });
   double before = 0;
-  for (const std::size_t tensor : order) {
-    tensors[tensor].forward_ns = means[2 + tensors.size() + tensor];
-    tensors[tensor].compute_ns = ready_ns(tensor) - before;
-    before = ready_ns(tensor);
-    result.tensors.push_back(std::move(tensors[tensor]));
+  for (const std::size_t number : order) {
+    RecordedTensor& tensor = tensors[number];
+    tensor.forward_ns = passes * means[2 + tensors.size() + number];
+    tensor.compute_ns = passes * (ready_ns(number) - before);
+    tensor.in_forward = of_all_passes(called_in_forward_[number]);
+    tensor.in_backward = of_all_passes(called_in_backward_[number]);
+    before = ready_ns(number);
+    result.tensors.push_back(std::move(tensor));
   }
-  return result;
+  return has_stages ? longest_stage(std::move(result), team_.members()) : result;
 }
 
 }  // namespace ranvier::trainer

@@ -1,13 +1,16 @@
-// What a step consists of: how long computing takes from one gradient to the next, for predictions of other networks.
-// While it records, averaging starts only when backward has ended, so that the times are those of computing alone.
+// What a step consists of: how long computing takes from one gradient to the next, and what the parts of a divided model
+// send each other meanwhile, for predictions of other networks. While it records, averaging starts only when backward
+// has ended, and its clock stands still while a part waits for another one: times are those of computing alone.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "ranvier/communicator.h"
+#include "integrations/trainer/model_team.h"
+#include "ranvier/workload.h"
 
 namespace ranvier::trainer {
 
@@ -17,13 +20,20 @@ struct RecordedTensor {
   double bytes = 0;
   double forward_ns = 0;  // of the forward pass, until it was through with this one's layer
   double compute_ns = 0;  // since the gradient before it, or since backward began
+  // Between parts of a model, before this one's layer, and before its gradient.
+  std::vector<Communication> in_forward = {};
+  std::vector<Communication> in_backward = {};
 };
 
+// Of all passes of a step, which are alike: the last one is measured.
 struct RecordedStep {
   std::vector<RecordedTensor> tensors = {};  // in the order in which their gradients become ready
   double forward_ns = 0;                     // beside the layers': gathering samples, the loss
+  std::vector<Communication> in_forward = {};  // behind them
   double other_ns = 0;                       // the rest of backward, the optimizer
   std::size_t steps = 0;
+  std::size_t passes = 1;
+  Rank stage = 0;  // of a pipeline
 };
 
 class StepRecorder {
@@ -34,7 +44,11 @@ class StepRecorder {
   static constexpr std::size_t warm_up = 3;
   static constexpr std::size_t steps = 50;
 
-  explicit StepRecorder(std::size_t tensors) : forward_of_(tensors), ready_(tensors) {}
+  // Not to outlive the team, which tells it what is sent.
+  StepRecorder(std::size_t tensors, ModelTeam& team);
+  ~StepRecorder();
+  StepRecorder(const StepRecorder&) = delete;
+  StepRecorder& operator=(const StepRecorder&) = delete;
 
   // No more steps are wanted.
   bool is_done() const { return forward_.size() == warm_up + steps; }
@@ -43,16 +57,30 @@ class StepRecorder {
   // the end of the one before it.
   void enter();
   void pass(std::size_t tensor);
-  void begin_backward() { backward_begun_ = Clock::now(); }
-  void ready(std::size_t tensor) { ready_at_.emplace_back(tensor, Clock::now()); }
+  void begin_backward(bool is_last_pass);
+  void ready(std::size_t tensor);
+  void communicate(const Communication&);
   // `averaging`: the time from the end of backward until gradients were averages.
   void end_step(std::chrono::nanoseconds step, std::chrono::nanoseconds averaging);
 
-  // Medians over the steps, means over the ranks; all of them call it. Names and bytes are the caller's.
-  RecordedStep finish(Communicator&, std::vector<RecordedTensor> tensors) const;
+  // Medians over the steps, means over the ranks that hold the same; all call it. Names and bytes are the caller's. Of a
+  // pipeline all get the stage that computes longest, which the others wait for.
+  RecordedStep finish(std::vector<RecordedTensor> tensors) const;
 
  private:
+  enum class Place : std::uint8_t { elsewhere, forward, backward };
+
+  Clock::time_point now() const { return Clock::now() - team_.waited(); }
+
+  ModelTeam& team_;
+  Place place_ = Place::elsewhere;  // of the pass that is measured
+  std::size_t passes_ = 0;
+  std::size_t passes_of_a_step_ = 1;
+  std::vector<Communication> pending_;  // since the last tensor
+  std::vector<std::vector<Communication>> called_in_forward_;  // by tensor, and behind all of them
+  std::vector<std::vector<Communication>> called_in_backward_;
   Clock::time_point forward_begun_;
+  std::chrono::nanoseconds forward_took_{};
   Clock::time_point backward_begun_;
   std::vector<std::pair<std::size_t, Clock::time_point>> passed_at_;
   Clock::time_point entered_;  // the first layer

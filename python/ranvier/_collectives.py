@@ -33,6 +33,7 @@ NAMES = {
     "broadcast_": "broadcast",
     "broadcast": "broadcast",
     "send": "send",
+    "recv_": "send",
 }
 # c10d's calls that write into their first argument have the input in the second.
 INPUT_SECOND = {
@@ -45,6 +46,8 @@ class Call:
     collective: str
     role: str
     bytes: int
+    to: int | None = None  # of a message, the rank in the group
+    source: int | None = None
 
 
 class Watch(TorchDispatchMode):  # type: ignore[misc]  # mypy does not read torch, see pyproject.toml
@@ -66,7 +69,8 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # mypy does not read torc
             elif name in NAMES and (role := self._role(args)):
                 source = args[1] if name in INPUT_SECOND else args[0]
                 size = sum(each.numel() * each.element_size() for each in tensors(source))
-                self._seen(Call(NAMES[name], role, size), time.perf_counter() - begin)
+                peer = {"send": "to", "recv_": "source"}.get(name)
+                self._seen(Call(NAMES[name], role, size, **({peer: args[2]} if peer else {})), time.perf_counter() - begin)
         return result
 
     def _role(self, args: Any) -> str | None:

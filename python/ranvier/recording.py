@@ -18,6 +18,10 @@ those of others cannot be told from it.
 
 Where gradients are accumulated, a step's passes before the last one are computing beside which nothing is averaged, and
 count as what a step has beside its layers (`other_ns`), as gathering samples does.
+
+    with ranvier.record(stage, "workload.toml", groups={"pipeline": group}):
+
+Of a pipeline each rank names the module that is its stage, see _stage_recording.py.
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ WATCHED = 2  # the step whose collectives are written down; the first one sets t
 Place = tuple[str, int | None]
 FORWARD_ENDS: Place = ("forward", None)
 Times = dict[int | None, float]  # seconds of the forward pass, by module
+Medians = tuple[Times, float, dict[int, float]]  # forward, other, ready by parameter
 
 
 class Recording:
@@ -84,7 +89,7 @@ class Recording:
         self._ready: dict[int, Any] = {}  # of the gradient that came last, last
         self._accumulates = 0  # steps of several passes
         self._closed: list[tuple[Any, ...]] = []  # of steps that a GPU may still be at
-        self._steps: list[tuple[Times, float, dict[int, float]]] = []  # forward, other, ready by parameter
+        self._steps: list[Medians] = []
 
     def __enter__(self) -> Recording:
         if self._writes():
@@ -92,7 +97,7 @@ class Recording:
         self._hooks = [self._model.register_forward_pre_hook(lambda *_: self._begin())]
         for number, (module, _) in enumerate(self._modules):
             self._hooks.append(module.register_forward_hook(self._pass(number)))
-        self._hooks.append(self._model.register_forward_hook(lambda *_: self._end_of_forward()))
+        self._hooks.append(self._model.register_forward_hook(lambda _, __, output: self._end_of_forward(output)))
         self._hooks.append(register_optimizer_step_pre_hook(lambda *_: self._begin_update()))
         for number, (_, parameter) in enumerate(self._parameters):
             self._hooks.append(parameter.register_post_accumulate_grad_hook(self._complete(number)))
@@ -126,15 +131,23 @@ class Recording:
     def _begin(self) -> None:
         self._close_step(self._clock.now())
         self._measure(to_keep=1)
-        self._stop_watching()
-        self._begun += 1
-        if self._groups and self._begun == WATCHED:
-            self._watch = _collectives.Watch(self._groups, lambda call, seconds: self._pending.append((call, seconds)))
-            self._watch.__enter__()
+        if self._begins_step():
+            self._stop_watching()
+            self._begun += 1
+            if self._groups and self._begun == WATCHED:
+                self._watch = _collectives.Watch(self._groups, self._see)
+                self._watch.__enter__()
         before_this_pass = self._step_begin if self._ready and self._update_begin is None else None
         self._forward_begin, self._forward_end, self._update_begin = self._clock.now(), None, None
         self._step_begin = self._forward_begin if before_this_pass is None else before_this_pass
         self._passed, self._ready = [], {}
+
+    def _begins_step(self) -> bool:
+        """This pass: of those that follow without an update between, each counts as one until it is known that it does not."""
+        return True
+
+    def _see(self, call: Call | None, seconds: float) -> None:
+        self._pending.append((call, seconds))
 
     def _pass(self, module: int) -> Callable[..., None]:
         def note(*_: Any) -> None:
@@ -145,7 +158,7 @@ class Recording:
 
         return note
 
-    def _end_of_forward(self) -> None:
+    def _end_of_forward(self, _: Any) -> None:
         self._place(FORWARD_ENDS)
         self._forward_end = self._clock.now()
         self._passed.append((None, self._forward_end))
@@ -181,8 +194,11 @@ class Recording:
     def _close_step(self, now: Any) -> None:
         if self._ready and self._update_begin is not None:
             self._accumulates += self._step_begin is not self._forward_begin
-            moments = (self._step_begin, self._forward_begin, self._update_begin, now)
+            moments = (self._step_begin, self._forward_begin, self._backward_begin(), self._update_begin, now)
             self._closed.append((moments, self._passed, self._ready))
+
+    def _backward_begin(self) -> Any:
+        return self._forward_end
 
     def _measure(self, to_keep: int) -> None:
         """Takes the times of closed steps but for the last `to_keep`, for which a GPU would have to be waited for.
@@ -190,51 +206,64 @@ class Recording:
         Between the last gradient and the optimizer a step waits for averages, which is not computing."""
         between = self._clock.seconds
         while len(self._closed) > to_keep:
-            (begin, before, update, now), passed, ready = self._closed.pop(0)
+            (begin, before, backward, update, now), passed, ready = self._closed.pop(0)
             other = between(begin, before) + between(update, now)
             forward: Times = {}
             for module, at in passed:
                 forward[module] = forward.get(module, 0.0) + between(before, at)
                 before = at
-            # The forward pass ended last of what it passed.
-            self._steps.append((forward, other, {n: between(before, at) for n, at in ready.items()}))
+            self._steps.append((forward, other, {n: between(backward, at) for n, at in ready.items()}))
 
     def _means(self) -> tuple[Times, float, dict[int, float], int]:
         steps = self._steps[WARM_UP:] if len(self._steps) > 2 * WARM_UP else self._steps
         forward = {module: [step[0].get(module, 0.0) for step in steps] for step in steps for module in step[0]}
         numbers = dict.fromkeys(number for step in steps for number in step[2])
         ready = {number: [step[2][number] for step in steps if number in step[2]] for number in numbers}
-        own = (_medians(forward), statistics.median(step[1] for step in steps), _medians(ready))
-        everyone: list[Any] = [own]
-        if dist.is_initialized() and dist.get_world_size() > 1:
-            everyone = [None] * dist.get_world_size()
-            dist.all_gather_object(everyone, own)
+        everyone = self._alike((_medians(forward), statistics.median(step[1] for step in steps), _medians(ready)))
         if any(set(theirs) != set(ready) for _, _, theirs in everyone):
             raise RuntimeError("ranks have gradients of different parameters: record a model that is the same on all")
         forwards, others, readies = zip(*everyone, strict=True)
         return _means_of(forwards), statistics.mean(others), _means_of(readies), len(steps)
+
+    def _alike(self, own: Medians) -> list[Medians]:
+        """Of all ranks that hold the same."""
+        return gathered(own)
+
+    def _origin(self, steps: int, world: int) -> str:
+        return f"the median of {steps} steps on each of {world} ranks"
+
+    def _own_keys(self) -> str:
+        """Lines of the file, beside those that all have."""
+        return ""
+
+    def _boundary(self, where: str) -> list[str]:
+        """Lines of what goes from stage to stage in that pass."""
+        return []
 
     def _text(self, forward: Times, other: float, ready: dict[int, float], steps: int) -> str:
         world = dist.get_world_size() if dist.is_initialized() else 1
         divided = [role for role in ("tensor", "expert", "pipeline") if role in self._groups]
         degrees = "".join(f"{role} = {self._groups[role].size()}\n" for role in divided)
         text = (
-            f"# Written by ranvier.record(): the median of {steps} steps on each of {world} ranks.\n"
+            f"# Written by ranvier.record(): {self._origin(steps, world)}.\n"
             "# Layers stand as the forward pass goes through them; gradients become ready from the last to the first.\n"
-            f"name = {_quoted(type(self._model).__name__)}\nother_ns = {other * 1e9:.0f}\nranks = {world}\n\n[degrees]\n{degrees}"
+            f"name = {_quoted(type(self._model).__name__)}\nother_ns = {other * 1e9:.0f}\n"
+            f"{self._own_keys()}ranks = {world}\n\n[degrees]\n{degrees}"
         )
         order = sorted(ready, key=lambda number: ready[number])
         passes, rest = self._passes(forward, order)
-        layers = [self._layer("rest of forward", {"forward": rest[0]}, rest[1])]
+        layers = [self._layer("rest of forward", {"forward": rest[0]}, rest[1] + self._boundary("forward"))]
         before = 0.0
         for number in order:
             name, parameter = self._parameters[number]
             passing, lines = passes.get(number, (0.0, []))
             lines = lines + self._lines("input_gradient", ("backward", number))
+            if number == order[-1]:
+                lines += self._boundary("input_gradient")
             if "data" not in self._groups:
                 own = parameter.to_local() if hasattr(parameter, "to_local") else parameter  # a DTensor's part
                 size = own.numel() * own.element_size()
-                lines.append(_line("weight_gradient", Call("all_reduce", "data", size)))
+                lines.append(line("weight_gradient", Call("all_reduce", "data", size)))
             seconds = ready[number] - before - self._waits.get(("backward", number), 0.0)
             layers.append(self._layer(name, {"forward": passing, "weight_gradient": seconds}, lines))
             before = ready[number]
@@ -261,7 +290,7 @@ class Recording:
         return by_parameter, rest
 
     def _lines(self, where: str, place: Place) -> list[str]:
-        return [_line(_pass_of(call, where), call) for at, call in self._calls if at == place]
+        return [line(_pass_of(call, where), call) for at, call in self._calls if at == place]
 
     def _layer(self, name: str, times: dict[str, float], lines: list[str]) -> str:
         computing = "".join(f"{what}_ns = {max(0.0, seconds) * 1e9:.0f}\n" for what, seconds in times.items())
@@ -276,7 +305,17 @@ def record(
 
     `groups`: by role ("tensor", "data", "expert", "expert_data", "pipeline") the process groups of a divided model.
     """
-    return Recording(model, path, groups)
+    from ranvier._stage_recording import StageRecording  # which is a Recording
+
+    return (StageRecording if "pipeline" in (groups or {}) else Recording)(model, path, groups)
+
+
+def gathered(own: Any) -> list[Any]:
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return [own]
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, own)
+    return everyone
 
 
 def _pass_of(call: Call, where: str) -> str:
@@ -285,7 +324,7 @@ def _pass_of(call: Call, where: str) -> str:
     return "weight_gradient" if sums_gradients and where == "input_gradient" else where
 
 
-def _line(where: str, call: Call) -> str:
+def line(where: str, call: Call) -> str:
     return (
         f'  {{ pass = "{where}", collective = "{call.collective}", bytes = {call.bytes}, role = "{call.role}" }},\n'
     )

@@ -1,6 +1,7 @@
 """Models of which several workers hold a part each: they learn what one process would."""
 
 import json
+import tomllib
 
 from program import main, run
 from training import TrainingTest, keep_parts_of_states
@@ -85,12 +86,51 @@ class Parallel(TrainingTest):
         self.assertEqual(result.returncode, 1)
         self.assertIn("what the checkpoint kept of the replicas is cut short", result.stderr)
 
+    def recorded(self, *words: str) -> dict:
+        folder = self.folder / "recorded"
+        self.curve("recorded", "--model", "cnn", "--workers", "4", "--record", str(folder), *words)
+        workload = tomllib.loads((folder / "workload.toml").read_text())
+        predicted = run("simulate", "--workload", str(folder / "workload.toml"), "--world", "8", "--link-rate", "1Gbit", "--json", "-")
+        self.assertEqual(predicted.returncode, 0, predicted.stderr)
+        way = words[1].partition(":")[0]
+        self.assertEqual({each["role"] for each in json.loads(predicted.stdout)["roles"]}, {way, "data"})
+        return workload
+
+    def sent(self, workload: dict, role: str) -> list[tuple]:
+        calls = [call for layer in workload["layer"] for call in layer.get("communications", ()) if call["role"] == role]
+        return [(call["pass"], call["collective"], call["bytes"]) for call in calls]
+
+    def test_recordings_have_what_parts_send_each_other(self):
+        workload = self.recorded("--parallel", "tensor:2", "--batch", "24")
+        self.assertEqual((workload["degrees"]["tensor"], workload["ranks"]), (2, 4))
+        # As above: what comes out of full2, behind it; the gradient of what goes into full1, before those of what is in
+        # front; and what both parts hold.
+        self.assertEqual(
+            self.sent(workload, "tensor"),
+            [("input_gradient", "broadcast", 4810 * 4), ("input_gradient", "all_reduce", 24 * 800 * 4), ("forward", "all_reduce", 24 * 10 * 4)],
+        )  # fmt: skip
+        gradients = self.sent(workload, "data")
+        self.assertEqual(sum(size for *_, size in gradients), 4 * (4810 + (800 + 1 + 10) * 60))
+
+    def test_a_recorded_pipeline_is_its_longest_stage(self):
+        workload = self.recorded("--parallel", "pipeline:2", "--batch", "6", "--accumulate", "4")
+        self.assertEqual((workload["degrees"]["pipeline"], workload["fills"]), (2, 1 / 4))
+        self.assertEqual(
+            sorted(self.sent(workload, "pipeline")), [("forward", "send", 24 * 800 * 4), ("input_gradient", "send", 24 * 800 * 4)]
+        )
+        origin = (self.folder / "recorded" / "workload.toml").read_text().partition("\n")[0]
+        self.assertRegex(origin, r"of 24 samples on each of 2 replicas \(--parallel pipeline:2\), in 4 passes; stage [01], which")
+        stage = int(origin.partition("stage ")[2][0])
+        own = sum(size for *_, size in self.sent(workload, "data")) / 4
+        self.assertEqual(own, (4800, (800 + 1) * 120 + (120 + 1) * 10)[stage])
+
     def test_what_does_not_go_together_is_refused_before_anything_starts(self):
         for words, *parts in (
             (("--parallel", "tensor:3"), "4 workers are no whole number"),
             (("--parallel", "tensor:2", "--sync", "async"), "--sync async"),
             (("--parallel", "tensor:2", "--optimizer", "lars"), "whole tensors"),
             (("--parallel", "tensor:2", "--speeds", "1,1,1"), "3 numbers for 2 workers"),
+            (("--parallel", "tensor:2", "--accumulate", "2", "--record", str(self.folder / "r")), "leave out --accumulate"),
         ):
             with self.subTest(words=words):
                 self.assert_sentence(self.train("--workers", "4", *words), 2, *parts)

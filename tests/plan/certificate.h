@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <vector>
 
 #include "ranvier/design.h"
 
@@ -43,6 +45,69 @@ inline double proven_bound(const Certificate& proof) {
   return bound * proof.scale;
 }
 
+// Whether one of `rows` says the same as this one, to whatever scale.
+inline bool is_among(const Constraint& one, const std::vector<Constraint>& rows) {
+  return std::ranges::any_of(rows, [&](const Constraint& other) {
+    double factor = 0, largest = 0;
+    const auto look_at = [&](double mine, double theirs) {
+      if (std::abs(theirs) > largest) {
+        largest = std::abs(theirs);
+        factor = mine / theirs;
+      }
+    };
+    for (std::size_t i = 0; i < one.coefficients.size(); ++i) look_at(one.coefficients[i], other.coefficients[i]);
+    const auto alike = [&](double mine, double theirs) {
+      return std::abs(mine - factor * theirs) <= 1e-9 * (std::abs(mine) + std::abs(factor * theirs));
+    };
+    bool same = alike(one.limit, other.limit);
+    for (std::size_t i = 0; i < one.coefficients.size(); ++i)
+      same = same && alike(one.coefficients[i], other.coefficients[i]);
+    // at_least stands turned around.
+    return same && (other.relation == Relation::equal || factor * (other.relation == Relation::at_most ? 1 : -1) > 0);
+  });
+}
+
+// A bound of another problem would prove nothing about this one: the certificate's step takes as long wherever it is
+// looked at, and each constraint with a price is one of the problem's. Of dimensions that share loads, for which it has
+// variables of their own, this cannot be said so.
+inline void expect_about(const DesignProblem& problem, const std::vector<double>& near, const Certificate& proof) {
+  for (const TrafficTerm& term : problem.step.terms)
+    for (const Load& load : term.loads)
+      if (!std::has_single_bit(load.dimensions)) return;
+  const bool priced = problem.objective == Objective::time_cost;
+  const std::size_t n = problem.step.dimensions;
+  ASSERT_EQ(proof.step.dimensions, n + (priced ? 1 : 0));
+  for (std::size_t point = 0; point < 3; ++point) {
+    std::vector<double> gbps = near;
+    double cost = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      gbps[i] = std::max(gbps[i], 1e-3) * (1 + 0.3 * static_cast<double>((i + point) % 3));
+      cost += gbps[i] * problem.dollars_per_gbps[i];
+    }
+    double expected = step_ns(problem.step, gbps);
+    std::vector<double> at = gbps;
+    if (priced) {
+      expected *= cost / time_cost_scale;
+      for (double& each : at) each /= cost;
+      at.push_back(1 / cost);
+    }
+    EXPECT_NEAR(step_ns(proof.step, at) * proof.scale, expected, 1e-9 * expected);
+  }
+  std::vector<Constraint> known = problem.constraints;
+  if (priced) {
+    for (Constraint& each : known) {
+      each.coefficients.push_back(-each.limit);
+      each.limit = 0;
+    }
+    known.push_back({.coefficients = problem.dollars_per_gbps, .relation = Relation::equal, .limit = 1});
+    known.back().coefficients.push_back(0);
+  }
+  for (std::size_t j = 0; j < proof.constraints.size(); ++j)
+    if (proof.prices[j] != 0) {
+      EXPECT_TRUE(is_among(proof.constraints[j], known)) << proof.constraints[j].text;
+    }
+}
+
 // The bandwidths meet the constraints, time and cost are theirs, and the bound is proven and within a millionth.
 inline void expect_certified(const DesignProblem& problem, const Design& design) {
   double cost = 0, most = 0;
@@ -66,6 +131,7 @@ inline void expect_certified(const DesignProblem& problem, const Design& design)
   EXPECT_LE(design.lower_bound, objective * (1 + 1e-12));
   EXPECT_LE(objective - design.lower_bound, 1e-6 * objective);
   EXPECT_NEAR(proven_bound(design.certificate), design.lower_bound, 1e-9 * objective);
+  if (!design.any_scale) expect_about(problem, design.bandwidth_gbps, design.certificate);
 }
 
 }  // namespace ranvier

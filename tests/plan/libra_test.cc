@@ -115,11 +115,13 @@ TEST(Workloads, RefuseSettingsThatTheModelCannotHave) {
 }
 
 // In billions, as published, of which the GPTs' embeddings are not divided over the blocks here.
+// Of msft-1t the hidden size is published, of which so many blocks make 1T.
 TEST(Workloads, HaveThePublishedParameters) {
   for (const auto& [spec, billions, error] :
        std::initializer_list<std::tuple<const char*, double, double>>{{"resnet50", 0.0256, 0.005},
                                                                       {"gpt3:layers=96,tp=1", 175, 0.01},
                                                                       {"turing-nlg:layers=78", 17, 0.01},
+                                                                      {"msft-1t:layers=138,tp=1", 1000, 0.001},
                                                                       {"llama3-8b", 8.03, 0.001},
                                                                       {"llama3-70b:tp=1", 70.6, 0.001},
                                                                       {"llama3-405b:tp=1,pp=1", 405.9, 0.001},

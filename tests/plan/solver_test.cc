@@ -209,6 +209,19 @@ TEST(Solver, MarginalValueIsTheDerivativeOfTheOptimum) {
   EXPECT_GT(design.marginal_ns_per_gbps[0], 1.1 * design.marginal_ns_per_gbps[1]);
 }
 
+// Of time x cost at the optimum no GB/s is worth moving: what it saves, less what it costs, is the same everywhere.
+TEST(Solver, MarginalValueBalancesWhatBandwidthCosts) {
+  DesignProblem problem = gpt3_4d();
+  problem.objective = Objective::time_cost;
+  problem.constraints = constraints({"b0+b1+b2+b3=500"}, 4);
+  const Design design = solve(problem);
+  const auto worth = [&](std::size_t i) {
+    return design.marginal_ns_per_gbps[i] * design.cost_usd - design.time_ns * problem.dollars_per_gbps[i];
+  };
+  for (std::size_t i = 1; i < 4; ++i)
+    EXPECT_NEAR(worth(i), worth(0), 1e-4 * design.time_ns * problem.dollars_per_gbps[3]) << i;
+}
+
 // What a limit holds far below its share is stiff, and so are dimensions that limits tie together: what is loose beside
 // them must not drown in their rounding.
 class TightLimits : public testing::TestWithParam<Objective> {};

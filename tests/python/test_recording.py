@@ -3,17 +3,21 @@
 import errno
 import os
 import pathlib
+import time
 import tomllib
 import types
 
 import pytest
 import ranvier
 import torch
+import torch.distributed as dist
 from ranks import on_ranks
 from ranvier import _streams
 from torch import nn
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -252,6 +256,95 @@ def record_a_divided_model_in_passes(rank, world, path):
 def test_of_a_divided_model_steps_of_several_passes_are_refused(tmp_path):
     on_ranks(2, record_a_divided_model_in_passes, str(tmp_path / "w.toml"), backend="gloo")
     assert not (tmp_path / "w.toml").exists()
+
+
+class Routed(nn.Module):
+    """Experts on several ranks: each gets its part of everybody's samples, and they go back."""
+
+    def __init__(self, group):
+        super().__init__()
+        self.first, self.expert, self.group = nn.Linear(16, 16), nn.Linear(16, 4), group
+
+    def forward(self, values):
+        routed = all_to_all_single_autograd(self.first(values), None, None, self.group)
+        return all_to_all_single_autograd(self.expert(routed), None, None, self.group)
+
+
+def record_experts(rank, world, path):
+    model = Routed(dist.group.WORLD)
+    with ranvier.record(model, path, groups={"expert": dist.group.WORLD}):
+        train(model)
+
+
+def test_what_experts_are_sent_stands_with_the_layer_behind_it(tmp_path):
+    on_ranks(2, record_experts, str(tmp_path / "w.toml"), backend="gloo")
+    workload = tomllib.loads((tmp_path / "w.toml").read_text())
+    assert workload["degrees"] == {"expert": 2}
+    sent = [
+        (layer["name"].partition(".")[0], each["pass"], each["bytes"])
+        for layer in workload["layer"] for each in layer.get("communications", ()) if each["role"] == "expert"
+    ]  # fmt: skip
+    to_experts, back = 8 * 16 * 4, 8 * 4 * 4
+    assert sorted(sent) == [
+        ("expert", "forward", to_experts), ("expert", "input_gradient", back), ("first", "input_gradient", to_experts),
+        ("rest of forward", "forward", back),
+    ]  # fmt: skip
+
+
+MICRO_BATCHES = 3
+
+
+class Waiting(nn.Module):
+    """Takes so long each way."""
+
+    def __init__(self, layer, seconds):
+        super().__init__()
+        self.layer, self.seconds = layer, seconds
+
+    def forward(self, values):
+        time.sleep(self.seconds)
+        result = self.layer(values)
+        if result.requires_grad:
+            result.register_hook(lambda gradient: time.sleep(self.seconds))
+        return result * 1
+
+
+def record_stages(rank, world, path, longest):
+    layer = nn.Linear(16, 32) if rank == 0 else nn.Sequential(nn.Linear(32, 8), nn.Linear(8, 4))
+    module = Waiting(layer, 0.02 if rank == longest else 0.002)
+    device = torch.device("cpu")
+    stage = PipelineStage(module, rank, world, device)
+    schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=nn.functional.mse_loss)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
+    with ranvier.record(module, path, groups={"pipeline": dist.group.WORLD}):
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            schedule.step(torch.ones(12, 16)) if rank == 0 else schedule.step(target=torch.ones(12, 4))
+            optimizer.step()
+
+
+@pytest.mark.parametrize("longest", [0, 1])
+def test_of_a_pipeline_the_longest_stage_is_written_with_all_its_passes(tmp_path, longest):
+    on_ranks(2, record_stages, str(tmp_path / "w.toml"), longest, backend="gloo")
+    text = (tmp_path / "w.toml").read_text()
+    assert f"steps of {MICRO_BATCHES} passes on 2 ranks; stage {longest} of 2, which" in text
+    workload = tomllib.loads(text)
+    assert workload["degrees"] == {"pipeline": 2}
+    assert workload["fills"] == 1 / MICRO_BATCHES
+    *tensors, _ = workload["layer"]
+    calls = [each for layer in workload["layer"] for each in layer.get("communications", ())]
+    sizes = {each["name"]: each["communications"][-1]["bytes"] for each in tensors}
+    layers = {0: {"layer": (16, 32)}, 1: {"layer.0": (32, 8), "layer.1": (8, 4)}}[longest]
+    assert sizes == {f"{name}.{part}": 4 * out * (into if part == "weight" else 1)
+                     for name, (into, out) in layers.items() for part in ("weight", "bias")}  # fmt: skip
+    # What is between the stages goes forth and its gradient back, of all samples.
+    sent = [(each["pass"], each["collective"], each["bytes"]) for each in calls if each["role"] == "pipeline"]
+    assert sorted(sent) == [("forward", "send", 12 * 32 * 4), ("input_gradient", "send", 12 * 32 * 4)]
+    # Were waiting for the other stage computing, either would take as long.
+    forward = sum(each.get("forward_ns", 0) for each in workload["layer"])
+    backward = sum(each.get("weight_gradient_ns", 0) for each in tensors)
+    assert forward >= MICRO_BATCHES * 20e6
+    assert backward >= MICRO_BATCHES * 20e6
 
 
 def test_an_unknown_role_is_named():

@@ -23,7 +23,8 @@ void add(std::vector<ParetoPoint>& front, ParetoPoint point) {
 
 // A number of dollars or nanoseconds with the unit that people use for it.
 std::string dollars(double value) {
-  return value >= 1e6 ? fmt::format("${:.3g} M", value / 1e6) : fmt::format("${:.3g}", value);
+  if (value >= 1e6) return fmt::format("${:.3g} M", value / 1e6);
+  return value >= 1e3 ? fmt::format("${:.3g} k", value / 1e3) : fmt::format("${:.3g}", value);
 }
 std::string milliseconds(double ns) { return fmt::format("{:.4g} ms", ns / 1e6); }
 
