@@ -186,15 +186,15 @@ Question question_of(const Options& options) {
   }
   question.search.unequal = options.unequal;
   question.place = options.place;
-  question.search.levels = [place = options.place](const SyncPolicy& policy, Rank replicas) {
-    return simulation::levels_of(policy, simulation::place_for(policy, place), replicas);
-  };
-  question.search.takes_codec = goes_by;
   complete(question);
   return question;
 }
 
 void complete(Question& question) {
+  question.search.levels = [place = question.place](const SyncPolicy& policy, Rank replicas) {
+    return simulation::levels_of(policy, simulation::place_for(policy, place), replicas);
+  };
+  question.search.takes_codec = goes_by;
   const double gradients = question.trace ? most_summed_bytes(*question.trace) : most_gradient_bytes(question);
   question.search.bucket_bytes = bucket_sizes(gradients);
   for (PlanNetwork& network : question.networks)

@@ -33,7 +33,8 @@ struct Question {
 double gradient_bytes(const Workload&);
 // With the speed of codecs on this machine, and which algorithms are the fastest by size. Throws Error.
 Question question_of(const Options&);
-// Fills PlanSearch::bucket_bytes and PlanNetwork::by_size from what is there already.
+// Fills what of PlanSearch and PlanNetwork follows from what is there already: buckets, the fastest algorithms by size,
+// and what policies are asked about.
 void complete(Question&);
 
 struct Answer {

@@ -6,16 +6,17 @@
 #include <algorithm>
 #include <cmath>
 
+#include "integrations/trainer/followed_plan.h"
 #include "ranvier/error.h"
 #include "ranvier/synchronizer.h"
 
 namespace ranvier::train {
-namespace {
 
-// Each averages gradients, so that one is as good as the mean.
-bool has_steps_alike(const Plan& plan) { return plan.sync == "bsp"; }
+bool averages_every_step(const Plan& plan) { return plan.sync == "bsp"; }
 
-}  // namespace
+double waiting_ns(const Plan& plan) {
+  return averages_every_step(plan) ? plan.exposed_communication_ns : plan.step_ns - plan.compute_ns;
+}
 
 TuningTable table_of(const Plan& plan) {
   std::vector<TuningRow> rows;
@@ -55,9 +56,9 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
     cli::set_unless_given(app, "--place", plan.place);
   }
   if (chooses) options.trainer.tuning = table_of(plan);
-  // What somebody chose by a flag is not chosen again, nor where steps are not alike: few of them tell no mean.
-  if (obeyed && !plan.unequal.any() && has_steps_alike(plan))
-    options.trainer.planned = {plan.step_ns / 1e9, plan.exposed_communication_ns / 1e9};
+  // What somebody chose by a flag is not chosen again, nor where few steps do not tell the mean.
+  if (obeyed && !plan.unequal.any() && trainer::period_of(plan.sync, plan.ranks) > 0)
+    options.trainer.planned = {plan.step_ns / 1e9, waiting_ns(plan) / 1e9};
   options.plan = plan;
 }
 
@@ -77,10 +78,8 @@ PlanComparison compare(const Plan& plan, const trainer::TrainResult& result) {
   // Steps behind the last change are what the median is of.
   const auto* expected = result.changes.empty() ? nullptr : &result.changes.back().change.expected;
   const bool anew = expected != nullptr && expected->step > 0;
-  const bool alike = has_steps_alike(plan);
-  // Of a step that averages gradients, else of the mean of all.
-  const double waiting_by_plan_ns = alike ? plan.exposed_communication_ns : plan.step_ns - plan.compute_ns;
-  const double planned_waiting_ns = anew ? expected->waiting * 1e9 : waiting_by_plan_ns;
+  const bool alike = averages_every_step(plan);
+  const double planned_waiting_ns = anew ? expected->waiting * 1e9 : waiting_ns(plan);
   const double step_seconds = alike ? result.median_step_seconds : result.mean_step_seconds;
   PlanComparison comparison{.predicted_ns = anew ? expected->step * 1e9 : plan.step_ns,
                             // The mean of unequal workers is that of many more steps.

@@ -15,6 +15,10 @@ void check_plan(const Options& options, Rank world);
 
 // Which rank the process is that was started as `place`.
 Rank rank_at(const Plan& plan, Rank place);
+// Gradients: one step is as good as the mean.
+bool averages_every_step(const Plan& plan);
+// For averages, of the mean step.
+double waiting_ns(const Plan& plan);
 // What "auto" follows. A plan for "auto" is for whichever transport the ranks meet over.
 TuningTable table_of(const Plan& plan);
 

@@ -11,8 +11,10 @@
 #include "plan/planner.h"
 #include "plan/words.h"
 #include "ranvier/error.h"
+#include "ranvier/sync.h"
 #include "ranvier/text.h"
 #include "ranvier/workload_file.h"
+#include "simulate/levels.h"
 #include "simulate/workload.h"
 #include "train/plan.h"
 
@@ -74,24 +76,40 @@ StepSimulation as_planned(const Plan& plan, const PlanNetwork& network, const Co
                     codec, averaging_ranks(workload, network.topology.world));
 }
 
+// The mean step by the plan's policy, and what of it is waiting.
+trainer::StepSeconds mean_step(const Plan& plan, const StepSimulation& how, const Workload& workload,
+                               const Topology& topology) {
+  if (averages_every_step(plan)) {
+    const StepPrediction step = simulate_step(workload, topology, how);
+    return {step.step_ns / 1e9, step.exposed_communication_ns / 1e9};
+  }
+  const Rank replicas = averaging_ranks(workload, topology.world);
+  const auto policy = make_sync_policy(plan.sync, {.steps_per_epoch = 0,
+                                                   .steps = steps_of_a_policy,
+                                                   .world = static_cast<std::uint64_t>(replicas)});
+  PolicySimulation simulation;
+  if (policy->levels().size() > 1)
+    simulation.levels = simulation::levels_of(*policy, simulation::place_for(*policy, plan.place), replicas);
+  const PolicyPrediction mean = simulate_policy(*policy, workload, topology, how, simulation);
+  return {mean.step_ns / 1e9, mean.exposed_communication_ns / 1e9};
+}
+
 // How many times slower the network is: the factor by which the plan's own step waits as long as was measured. None
 // where none does.
-std::optional<double> network_factor(const StepSimulation& how, const Workload& workload, const Topology& topology,
-                                     double waiting_ns) {
-  const auto waits = [&](double factor) {
-    return simulate_step(workload, slower(topology, factor), how).exposed_communication_ns;
-  };
+std::optional<double> network_factor(const Plan& plan, const StepSimulation& how, const Workload& workload,
+                                     const Topology& topology, double waiting) {
+  const auto waits = [&](double factor) { return mean_step(plan, how, workload, slower(topology, factor)).waiting; };
   double least = -std::log2(most_change);
   double most = std::log2(most_change);
-  if (!(waiting_ns < waits(std::exp2(most)))) return std::nullopt;
-  if (!(waits(std::exp2(least)) < waiting_ns)) {
+  if (!(waiting < waits(std::exp2(most)))) return std::nullopt;
+  if (!(waits(std::exp2(least)) < waiting)) {
     // As fast as can be, or, where the network is not what is waited for, as planned.
     constexpr double alike = 1.01;
     return waits(1) <= alike * waits(std::exp2(least)) ? 1 : std::exp2(least);
   }
   for (int i = 0; i < halvings; ++i) {
     const double middle = (least + most) / 2;
-    (waits(std::exp2(middle)) < waiting_ns ? least : most) = middle;
+    (waits(std::exp2(middle)) < waiting ? least : most) = middle;
   }
   return std::exp2((least + most) / 2);
 }
@@ -177,18 +195,24 @@ trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& curr
                   .by_size = {}};
   if (!plan.placement.empty()) now.topology = with_placement(now.topology, plan.placement);
   const std::string codec_now = plan.compress == "none" ? "" : plan.compress;
-  for (const auto spec : planning::default_codecs) question.search.codecs.push_back(planning::measure_codec(spec));
+  // What a codec and an outer step have gathered between averages is not to be lost: by such policies they stay.
+  if (averages_every_step(plan)) {
+    for (const auto spec : planning::default_codecs) question.search.codecs.push_back(planning::measure_codec(spec));
+  } else {
+    question.search.policies = {{.spec = plan.sync}};
+    question.place = plan.place;
+  }
   auto& codecs = question.search.codecs;
   if (std::ranges::find(codecs, codec_now, &CodecSpeed::spec) == codecs.end())
     codecs.push_back(planning::measure_codec(codec_now));
   StepSimulation how = as_planned(plan, now, *std::ranges::find(codecs, codec_now, &CodecSpeed::spec), workload);
   std::optional<double> factor;
-  StepPrediction unchanged;
+  trainer::StepSeconds unchanged;
   try {
     how.options.enough = budget.until(share_of_factor);
-    factor = network_factor(how, workload, now.topology, measured.waiting * 1e9);
+    factor = network_factor(plan, how, workload, now.topology, measured.waiting);
     now.topology = slower(std::move(now.topology), factor.value_or(1));
-    unchanged = simulate_step(workload, now.topology, how);
+    unchanged = mean_step(plan, how, workload, now.topology);
   } catch (const Error& ended) {
     if (ended.kind() != ErrorKind::timeout) throw;
     throw Error(ErrorKind::timeout,
@@ -209,13 +233,15 @@ trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& curr
   question.divisions = {std::move(workload)};
   for (const auto name : simulation::all_reduce_algorithms()) question.search.algorithms.emplace_back(name);
   // A search that is cut short may not come to what is better, or to what is followed already.
-  change.expected = {unchanged.step_ns / 1e9, unchanged.exposed_communication_ns / 1e9};
+  change.expected = unchanged;
   std::string chosen = "the same as before";
-  if (const auto answer = search(question, budget); answer && answer->plan.step_ns <= unchanged.step_ns) {
-    change = {.tuning = table_of(answer->plan),
-              .compress = answer->plan.compress,
-              .bucket_bytes = answer->plan.bucket_bytes,
-              .expected = {answer->plan.step_ns / 1e9, answer->plan.exposed_communication_ns / 1e9}};
+  if (const auto answer = search(question, budget); answer && answer->plan.step_ns <= unchanged.step * 1e9) {
+    change.tuning = table_of(answer->plan);
+    change.expected = {answer->plan.step_ns / 1e9, waiting_ns(answer->plan) / 1e9};
+    if (averages_every_step(plan)) {
+      change.compress = answer->plan.compress;
+      change.bucket_bytes = answer->plan.bucket_bytes;
+    }
     chosen = planning::describe(question, answer->ranked.front());
   }
   if (budget.ended_something())

@@ -3,20 +3,55 @@
 #include <algorithm>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/parts.h"
+#include "ranvier/sync.h"
 
 namespace ranvier::trainer {
+
+std::size_t period_of(const std::string& sync, Rank world) {
+  constexpr std::size_t most = 1024;
+  constexpr std::size_t steps = 4 * most;
+  const auto policy =
+      make_sync_policy(sync, {.steps_per_epoch = 1, .steps = steps, .world = static_cast<std::uint64_t>(world)});
+  if (policy->server() || policy->meets_peers() || policy->wants_spread() || policy->fragments() > 0) return 0;
+  std::vector<std::vector<std::size_t>> asked_for(steps);
+  for (std::size_t step = 0; step < steps; ++step)
+    for (const SyncEvent& event : {SyncEvent{.point = SyncPoint::step_begins, .step = step},
+                                   SyncEvent{.point = SyncPoint::step_ended, .step = step + 1}}) {
+      bool has_averaged = false;
+      for (const SyncAction& action : policy->react(event)) {
+        auto& all = asked_for[step];
+        all.insert(all.end(), {static_cast<std::size_t>(event.point), static_cast<std::size_t>(action.what),
+                               action.inside, action.level, action.hops, action.fragment});
+        has_averaged |= action.what == SyncAction::What::parameters && action.level == policy->levels().size();
+      }
+      if (has_averaged) policy->react({.point = SyncPoint::averaged, .step = step + 1});
+    }
+  if (std::ranges::all_of(asked_for, [](const auto& actions) { return actions.empty(); })) return 0;
+  for (std::size_t period = 1; period <= most; ++period)
+    if (std::equal(asked_for.begin() + static_cast<std::ptrdiff_t>(period), asked_for.end(), asked_for.begin()))
+      return period;
+  return 0;
+}
+
+FollowedPlan::FollowedPlan(const TrainSettings& settings, Rank world)
+    : settings_(settings), now_{settings.compress, settings.bucket_bytes}, planned_(settings.planned) {
+  if (planned_.step > 0) period_ = period_of(settings.sync, world);
+  if (period_ == 0) planned_ = {};
+}
 
 void FollowedPlan::send_by(const Sending& next) {
   if (!next.compress.empty()) now_.compress = next.compress;
   if (next.bucket_bytes > 0) now_.bucket_bytes = next.bucket_bytes;
 }
 
-// Of steps that judge the plan, and after so many of which it is judged again.
+// Of steps that judge the plan, and after so many of which it is judged again: whole periods.
 std::size_t FollowedPlan::window() const {
   constexpr std::size_t most_doublings = 16;
-  return judged_steps << (changes_ < quick_changes ? 0 : std::min(changes_ - quick_changes + 1, most_doublings));
+  const std::size_t least = (judged_steps + period_ - 1) / period_ * period_;
+  return least << (changes_ < quick_changes ? 0 : std::min(changes_ - quick_changes + 1, most_doublings));
 }
 
 bool FollowedPlan::is_due() const {
@@ -26,7 +61,9 @@ bool FollowedPlan::is_due() const {
 
 std::optional<ChangedPlan> FollowedPlan::judge(std::size_t steps, Communicator& comm, const Replan& replan,
                                                double gradient_bytes, bool keeps_codec) {
-  const StepSeconds measured = times_.median_of_last(window(), comm);
+  // Steps of one kind are best told by their median.
+  const StepSeconds measured =
+      period_ == 1 ? times_.median_of_last(window(), comm) : times_.mean_of_last(window(), comm);
   const double error = measured.step / planned_.step;
   if (error <= 1 + tolerated_error && 1 / error <= 1 + tolerated_error) return std::nullopt;
   PlanChange change = agree_on_change(

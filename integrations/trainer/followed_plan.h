@@ -19,11 +19,15 @@ struct Sending {
   std::size_t bucket_bytes = 0;  // 0: stays
 };
 
+// After how many steps, 1024 at most, a policy begins anew with what it has done: 1 where gradients are averaged in all
+// of them. 0 where it does not, where workers go at their own pace, and where fragments are under way between any two
+// steps, when nothing can be planned anew. Throws Error{usage} for a spec that is none.
+std::size_t period_of(const std::string& sync, Rank world);
+
 class FollowedPlan {
  public:
-  // `settings` outlives this.
-  explicit FollowedPlan(const TrainSettings& settings)
-      : settings_(settings), now_{settings.compress, settings.bucket_bytes}, planned_(settings.planned) {}
+  // `settings` outlives this; of a policy without a period the plan is not judged. `world`: of those that follow.
+  FollowedPlan(const TrainSettings& settings, Rank world);
 
   // As the settings say until the plan changes.
   const Sending& sending() const { return now_; }
@@ -52,6 +56,7 @@ class FollowedPlan {
   std::size_t window() const;
 
   const TrainSettings& settings_;
+  std::size_t period_ = 1;
   Sending now_;
   StepSeconds planned_;      // zeros once it is judged no more
   std::size_t changes_ = 0;  // also before this run was resumed

@@ -17,7 +17,7 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
       comm_(team.replicas()),
       kept_(kept),
       workers_(kept != nullptr ? kept->workers : training_ranks(settings.sync, comm_.world())),
-      plan_(settings),
+      plan_(settings, comm_.world()),
       identity_(identity_of(settings, data, comm_.world())),
       task_(make_task(settings.model, data, settings.seed, team)),
       common_(task_->common_parameters()),

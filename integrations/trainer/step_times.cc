@@ -13,6 +13,15 @@ StepSeconds middle_of(std::vector<StepSeconds> steps) {
   return *middle;
 }
 
+StepSeconds mean_of(const std::vector<StepSeconds>& steps) {
+  StepSeconds mean;
+  for (const StepSeconds& each : steps) {
+    mean.step += each.step / static_cast<double>(steps.size());
+    mean.waiting += each.waiting / static_cast<double>(steps.size());
+  }
+  return mean;
+}
+
 StepSeconds mean_over_workers(const StepSeconds& own, Communicator& comm) {
   std::array<double, 2> mean{own.step, own.waiting};
   comm.all_reduce(mean, {.op = ReduceOp::average});
@@ -32,18 +41,18 @@ std::vector<StepSeconds> StepTimes::warm() const {
 
 StepSeconds StepTimes::median(Communicator& comm) const { return mean_over_workers(middle_of(warm()), comm); }
 
-StepSeconds StepTimes::mean(Communicator& comm) const {
-  const auto steps = warm();
-  StepSeconds mean;
-  for (const StepSeconds& each : steps) {
-    mean.step += each.step / static_cast<double>(steps.size());
-    mean.waiting += each.waiting / static_cast<double>(steps.size());
-  }
-  return mean_over_workers(mean, comm);
+StepSeconds StepTimes::mean(Communicator& comm) const { return mean_over_workers(mean_of(warm()), comm); }
+
+std::vector<StepSeconds> StepTimes::last(std::size_t count) const {
+  return {steps_.end() - static_cast<std::ptrdiff_t>(count), steps_.end()};
 }
 
 StepSeconds StepTimes::median_of_last(std::size_t count, Communicator& comm) const {
-  return mean_over_workers(middle_of({steps_.end() - static_cast<std::ptrdiff_t>(count), steps_.end()}), comm);
+  return mean_over_workers(middle_of(last(count)), comm);
+}
+
+StepSeconds StepTimes::mean_of_last(std::size_t count, Communicator& comm) const {
+  return mean_over_workers(mean_of(last(count)), comm);
 }
 
 }  // namespace ranvier::trainer

@@ -26,11 +26,13 @@ class StepTimes {
   // zeros where there was none. All ranks call it.
   StepSeconds median(Communicator&) const;
   StepSeconds mean(Communicator&) const;
-  // Of the median of so many last ones, of which there are as many.
+  // Of the median, or the mean, of so many last ones, of which there are as many.
   StepSeconds median_of_last(std::size_t count, Communicator&) const;
+  StepSeconds mean_of_last(std::size_t count, Communicator&) const;
 
  private:
   std::vector<StepSeconds> warm() const;
+  std::vector<StepSeconds> last(std::size_t count) const;
 
   std::vector<StepSeconds> steps_;
 };

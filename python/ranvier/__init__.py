@@ -6,6 +6,7 @@
     ddp.register_comm_hook(*ranvier.hook("hadamard:32+int4"))   # compressed gradients, over any process group
     with ranvier.record(model, "workload.toml"): ...            # what its steps consist of, for ranvier plan
     sync = ranvier.attach(model, optimizer, sync="node:50")     # fewer rounds, by a policy and without DDP; the same
+    plan = ranvier.read_plan("plan.toml")                       # what ranvier plan has decided, for all of these
     ranvier.lost_share()                                        # of this rank's gradients, over udp:loss=0.01
 
 Importing this registers the backend, which torch also does by itself when the package is installed. The C++ library is
@@ -22,6 +23,7 @@ from ranvier.settings import Options
 if TYPE_CHECKING:
     from ranvier._library import lost_share as lost_share
     from ranvier.hooks import hook as hook
+    from ranvier.plans import read_plan as read_plan
     from ranvier.recording import record as record
     from ranvier.synchronize import attach as attach
 
@@ -38,6 +40,10 @@ def __getattr__(name: str) -> object:
         from ranvier._library import lost_share
 
         return lost_share
+    if name == "read_plan":
+        from ranvier.plans import read_plan
+
+        return read_plan
     if name == "record":
         from ranvier.recording import record
 
@@ -49,4 +55,4 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Options", "__version__", "attach", "hook", "lost_share", "record"]
+__all__ = ["Options", "__version__", "attach", "hook", "lost_share", "read_plan", "record"]

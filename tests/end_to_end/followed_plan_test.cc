@@ -6,7 +6,10 @@
 
 #include <chrono>
 #include <functional>
+#include <initializer_list>
 #include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "support/cluster.h"
@@ -28,14 +31,15 @@ struct Judged {
 };
 
 // Steps by a plan that expects to wait for 2 ms. All ranks change by the same steps.
-Judged follow(std::size_t steps, const Waiting& waiting, const Replan& replan) {
+Judged follow(std::size_t steps, const Waiting& waiting, const Replan& replan, const std::string& sync = "bsp") {
   TrainSettings settings;
+  settings.sync = sync;
   settings.planned = {.step = 0.012, .waiting = 0.002};
   Judged judged;
   std::vector<std::vector<std::size_t>> changed(world);
   run_ranks(world,
             [&](Communicator& comm) {
-              FollowedPlan plan(settings);
+              FollowedPlan plan(settings, world);
               const Replan ask = [&](const PlanChange& current, const WrongPlan& wrong) {
                 EXPECT_EQ(comm.rank(), 0);
                 judged.asked.push_back(wrong);
@@ -82,6 +86,35 @@ TEST(FollowedPlan, IsMadeAgainWhereALinkBecomesSlowerOrFasterOnTheWay) {
   EXPECT_EQ(judged.asked[0].gradient_bytes, 4000);
   EXPECT_NEAR(judged.asked[1].planned.step, 0.0403, 1e-4);
   EXPECT_NEAR(judged.asked[1].measured.step, 0.012, 1e-4);
+}
+
+// Of a policy that averages now and then whole periods count: their mean, while the median step never waits.
+TEST(FollowedPlan, OfAPolicyIsJudgedByTheMeanOfItsPeriods) {
+  const auto every_eighth = [](double seconds) {
+    return [=](std::size_t step) { return step % 8 == 0 ? seconds : 0; };
+  };
+  const auto as_planned = follow(200, every_eighth(0.016), as_measured, "local:8");
+  EXPECT_TRUE(as_planned.asked.empty());
+  const auto slower = follow(100, every_eighth(0.16), as_measured, "local:8");
+  ASSERT_THAT(slower.changed, ElementsAre(27));
+  EXPECT_NEAR(slower.asked[0].measured.step, 0.0302, 1e-4);
+  EXPECT_NEAR(slower.asked[0].measured.waiting, 0.0202, 1e-4);
+  EXPECT_TRUE(follow(100, every_eighth(0.16), as_measured, "async").asked.empty());
+}
+
+TEST(FollowedPlan, KnowsThePeriodsOfPolicies) {
+  for (const auto& [sync, period] : std::initializer_list<std::pair<const char*, std::size_t>>{
+           {"bsp", 1},
+           {"local:16", 16},
+           {"diloco:30", 30},
+           {"node:16", 16},
+           {"slowmo:12", 12},
+           {"local:16,after=0.5", 0},
+           {"diloco:30,fragments=3,delay=5", 0},
+           {"local:5000", 0},
+           {"async", 0},
+           {"ad-psgd", 0}})
+    EXPECT_EQ(period_of(sync, 4), period) << sync;
 }
 
 TEST(FollowedPlan, ThatStaysWrongIsMadeAgainEverMoreSeldom) {

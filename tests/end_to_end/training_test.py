@@ -300,11 +300,11 @@ class Planning(TrainingTest):
         self.assertLess(kept["plan"]["error"], -0.99)
         self.assertIn("again", kept["plan"]["advice"])
 
-    def hopeful_plan(self) -> str:
+    def hopeful_plan(self, sync: str = "bsp") -> str:
         """For three ranks, of a step of 2 us, with the files that it takes to plan again."""
         folder, plan = self.folder / "recorded", self.folder / "plan.toml"
         self.results("--workers", "3", "--model", "mlp", "--steps", "8", "--record", str(folder))
-        words = ("--world", "3", "--link-rate", "10Gbit", "--sync", "bsp", "--output", str(plan))
+        words = ("--world", "3", "--link-rate", "10Gbit", "--sync", sync, "--output", str(plan))
         self.ranvier("plan", "--workload", str(folder / "workload.toml"), *words)
         text = plan.read_text()
         hopeful = re.sub(r"\nstep_ns = \d+", "\nstep_ns = 2000", text).replace("compute_ns = ", "compute_ns = 1000 # ")
@@ -324,6 +324,14 @@ class Planning(TrainingTest):
         self.assertEqual(changes[0]["step"], 23)
         self.assertGreater(changes[0]["expected_step_ns"], 2000)
         self.assertNotIn("cut short", said)
+
+    def test_a_plan_by_a_policy_that_averages_now_and_then_is_planned_again_too(self):
+        """By the mean of whole periods: most of their steps wait for nothing."""
+        said, changes = self.planned_again(self.hopeful_plan("local:4"), 100)
+        self.assertRegex(said, r"step +23 +planned anew: a step takes .* as if the network were .* times slower")
+        self.assertGreater(changes[0]["expected_step_ns"], 2000)
+        settings = json.loads((self.folder / "result.json").read_text())["settings"]
+        self.assertEqual(settings["sync"], "local:4")
 
     def test_planning_again_for_which_there_is_no_time_is_left_to_the_model_of_the_links(self):
         # Timing the codecs alone takes longer: whatever the machine, nothing of the network is known by then.
