@@ -13,8 +13,9 @@ namespace ranvier::trainer {
 std::size_t period_of(const std::string& sync, Rank world) {
   constexpr std::size_t most = 1024;
   constexpr std::size_t steps = 4 * most;
-  const auto policy =
-      make_sync_policy(sync, {.steps_per_epoch = 1, .steps = steps, .world = static_cast<std::uint64_t>(world)});
+  // An epoch, which some have as their period, is of nobody knows how many steps.
+  const auto policy = make_sync_policy(
+      sync, {.steps_per_epoch = steps + 1, .steps = steps, .world = static_cast<std::uint64_t>(world)});
   if (policy->server() || policy->meets_peers() || policy->wants_spread() || policy->fragments() > 0) return 0;
   std::vector<std::vector<std::size_t>> asked_for(steps);
   for (std::size_t step = 0; step < steps; ++step)

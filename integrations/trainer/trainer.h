@@ -17,8 +17,8 @@
 #include "integrations/trainer/dataset.h"
 #include "integrations/trainer/models.h"
 #include "integrations/trainer/plan_change.h"
+#include "integrations/trainer/recorded_step.h"
 #include "integrations/trainer/score.h"
-#include "integrations/trainer/step_recorder.h"
 #include "ranvier/communicator.h"
 #include "ranvier/unequal_workers.h"
 

@@ -1,0 +1,38 @@
+// What a training step was seen to consist of, which becomes a workload (ranvier/workload_file.h).
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "ranvier/communicator.h"
+#include "ranvier/workload.h"
+
+namespace ranvier::trainer {
+
+// One tensor of parameters, and when its gradient is there.
+struct RecordedTensor {
+  std::string name = {};
+  double bytes = 0;
+  double forward_ns = 0;  // of the forward pass, until it was through with this one's layer
+  double compute_ns = 0;  // since the gradient before it, or since backward began
+  // Between parts of a model, before this one's layer, and before its gradient.
+  std::vector<Communication> in_forward = {};
+  std::vector<Communication> in_backward = {};
+};
+
+// Of all passes of a step, which are alike: the last one is measured.
+struct RecordedStep {
+  std::vector<RecordedTensor> tensors = {};  // in the order in which their gradients become ready
+  double forward_ns = 0;                     // beside the layers': gathering samples, the loss
+  std::vector<Communication> in_forward = {};  // behind them
+  double other_ns = 0;                       // the rest of backward, the optimizer
+  std::size_t steps = 0;
+  std::size_t passes = 1;
+  Rank stage = 0;  // of a pipeline
+};
+
+// Of what each stage of a pipeline has seen, the one that computes longest, which the others wait for: all members get it.
+RecordedStep longest_stage(RecordedStep own, Communicator& members);
+
+}  // namespace ranvier::trainer
