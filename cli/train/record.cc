@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "integrations/trainer/division.h"
 #include "output.h"
 #include "ranvier/workload_file.h"
@@ -10,6 +12,13 @@ namespace ranvier::train {
 namespace {
 
 namespace fs = std::filesystem;
+
+std::vector<Communication> communications(const std::vector<trainer::PartsCall>& calls, trainer::Division::Way way) {
+  const Role role = way == trainer::Division::Way::pipeline ? Role::pipeline : Role::tensor;
+  std::vector<Communication> result;
+  for (const auto& [collective, bytes] : calls) result.push_back({collective, bytes, role});
+  return result;
+}
 
 // A layer for each tensor, and the rest of the forward pass: gradients become ready from the last layer to the first.
 Workload workload_of(const Report& report) {
@@ -26,12 +35,14 @@ Workload workload_of(const Report& report) {
   for (auto tensor = step.tensors.rbegin(); tensor != step.tensors.rend(); ++tensor)
     workload.layers.push_back(
         {.name = tensor->name,
-         .forward = {.compute_ns = tensor->forward_ns, .communications = tensor->in_forward},
-         .input_gradient = {.communications = tensor->in_backward},
+         .forward = {.compute_ns = tensor->forward_ns,
+                     .communications = communications(tensor->in_forward, division.way)},
+         .input_gradient = {.communications = communications(tensor->in_backward, division.way)},
          .weight_gradient = {.compute_ns = tensor->compute_ns,
                              .communications = {{Collective::all_reduce, tensor->bytes, Role::data}}}});
-  workload.layers.push_back({.name = "rest of forward",
-                             .forward = {.compute_ns = step.forward_ns, .communications = step.in_forward}});
+  workload.layers.push_back(
+      {.name = "rest of forward",
+       .forward = {.compute_ns = step.forward_ns, .communications = communications(step.in_forward, division.way)}});
   return workload;
 }
 
@@ -40,8 +51,9 @@ std::string origin_of(const Report& report) {
   const trainer::RecordedStep& step = *report.result.recorded;
   const trainer::TrainSettings& run = report.options.trainer;
   const auto division = trainer::parse_division(run.parallel);
-  std::string text = fmt::format("Written by ranvier train --record: the median of {} steps of {} samples on each of {} ",
-                                 step.steps, run.batch * step.passes, report.communicator.world() / division.parts);
+  std::string text =
+      fmt::format("Written by ranvier train --record: the median of {} steps of {} samples on each of {} ", step.steps,
+                  run.batch * step.passes, report.communicator.world() / division.parts);
   if (division.way == trainer::Division::Way::whole) return text + "workers.";
   text += fmt::format("replicas (--parallel {})", run.parallel);
   if (division.way == trainer::Division::Way::pipeline)

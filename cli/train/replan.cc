@@ -84,9 +84,8 @@ trainer::StepSeconds mean_step(const Plan& plan, const StepSimulation& how, cons
     return {step.step_ns / 1e9, step.exposed_communication_ns / 1e9};
   }
   const Rank replicas = averaging_ranks(workload, topology.world);
-  const auto policy = make_sync_policy(plan.sync, {.steps_per_epoch = 0,
-                                                   .steps = steps_of_a_policy,
-                                                   .world = static_cast<std::uint64_t>(replicas)});
+  const auto policy = make_sync_policy(
+      plan.sync, {.steps_per_epoch = 0, .steps = steps_of_a_policy, .world = static_cast<std::uint64_t>(replicas)});
   PolicySimulation simulation;
   if (policy->levels().size() > 1)
     simulation.levels = simulation::levels_of(*policy, simulation::place_for(*policy, plan.place), replicas);

@@ -65,12 +65,12 @@ at::Tensor ModelTeam::leave(const at::Tensor& partial) {
   return partial;
 }
 
-void ModelTeam::tell(Collective collective, const at::Tensor& values, Role role) const {
-  if (recorder_ != nullptr) recorder_->communicate({collective, static_cast<double>(values.nbytes()), role});
+void ModelTeam::tell(Collective collective, const at::Tensor& values) const {
+  if (recorder_ != nullptr) recorder_->communicate({collective, static_cast<double>(values.nbytes())});
 }
 
 void ModelTeam::sum(const at::Tensor& values) {
-  tell(Collective::all_reduce, values, Role::tensor);
+  tell(Collective::all_reduce, values);
   const Stopwatch stopwatch(waited_);
   parts_->all_reduce(memory_of(values));
 }
@@ -78,7 +78,7 @@ void ModelTeam::sum(const at::Tensor& values) {
 void ModelTeam::send(const at::Tensor& values, Rank to) {
   std::erase_if(sending_, [](const auto& each) { return each.second.done() && !each.second.error(); });
   const auto kept = values.detach().contiguous();
-  tell(Collective::send, kept, Role::pipeline);
+  tell(Collective::send, kept);
   sending_.emplace_back(kept, parts_->start_send(memory_of(kept), to, stage_tag));
 }
 
@@ -87,7 +87,7 @@ at::Tensor ModelTeam::receive(at::IntArrayRef sizes, Rank from) {
   const auto values = at::empty(sizes);
   // Of what goes through all stages, one way or the other, the last one only takes: what it would send is as large.
   const Rank next = 2 * part() - from;
-  if (next < 0 || next >= parts()) tell(Collective::send, values, Role::pipeline);
+  if (next < 0 || next >= parts()) tell(Collective::send, values);
   parts_->recv(memory_of(values), from, stage_tag);
   return values;
 }
@@ -109,7 +109,7 @@ void ModelTeam::align(std::span<const at::Tensor> common) {
   const Stopwatch stopwatch(waited_);
   const at::NoGradGuard no_grad;
   auto values = flat(common);
-  tell(Collective::broadcast, values, Role::tensor);
+  tell(Collective::broadcast, values);
   parts_->broadcast(memory_of(values), 0);
   std::int64_t at = 0;
   for (const auto& each : common) {

@@ -19,7 +19,6 @@
 #include "integrations/trainer/division.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
-#include "ranvier/workload.h"
 
 namespace ranvier::trainer {
 
@@ -76,7 +75,7 @@ class ModelTeam {
 
  private:
   void sum(const at::Tensor& values);
-  void tell(Collective, const at::Tensor& values, Role) const;
+  void tell(Collective, const at::Tensor& values) const;
 
   Communicator& world_;
   const Division division_;

@@ -16,10 +16,9 @@ struct Packed {
   std::string names = {};  // one on each line
 };
 
-void pack(const std::vector<Communication>& calls, std::vector<double>& numbers) {
+void pack(const std::vector<PartsCall>& calls, std::vector<double>& numbers) {
   numbers.push_back(static_cast<double>(calls.size()));
-  for (const Communication& call : calls)
-    numbers.insert(numbers.end(), {static_cast<double>(call.collective), call.bytes, static_cast<double>(call.role)});
+  for (const PartsCall& call : calls) numbers.insert(numbers.end(), {static_cast<double>(call.collective), call.bytes});
 }
 
 Packed pack(const RecordedStep& step) {
@@ -54,12 +53,11 @@ class Unpacking {
 
  private:
   double number() { return numbers_[at_++]; }
-  std::vector<Communication> calls() {
-    std::vector<Communication> result(static_cast<std::size_t>(number()));
-    for (Communication& call : result) {
+  std::vector<PartsCall> calls() {
+    std::vector<PartsCall> result(static_cast<std::size_t>(number()));
+    for (PartsCall& call : result) {
       call.collective = static_cast<Collective>(number());
       call.bytes = number();
-      call.role = static_cast<Role>(number());
     }
     return result;
   }

@@ -19,7 +19,7 @@ double warm_median(std::vector<double> values) {
   return *middle;
 }
 
-void move_to(std::vector<Communication>& place, std::vector<Communication>& calls) {
+void move_to(std::vector<PartsCall>& place, std::vector<PartsCall>& calls) {
   place.insert(place.end(), calls.begin(), calls.end());
   calls.clear();
 }
@@ -27,7 +27,11 @@ void move_to(std::vector<Communication>& place, std::vector<Communication>& call
 }  // namespace
 
 StepRecorder::StepRecorder(std::size_t tensors, ModelTeam& team)
-    : team_(team), called_in_forward_(tensors + 1), called_in_backward_(tensors), forward_of_(tensors), ready_(tensors) {
+    : team_(team),
+      called_in_forward_(tensors + 1),
+      called_in_backward_(tensors),
+      forward_of_(tensors),
+      ready_(tensors) {
   team_.record(this);
 }
 
@@ -67,7 +71,7 @@ void StepRecorder::ready(std::size_t tensor) {
   move_to(called_in_backward_[tensor], pending_);
 }
 
-void StepRecorder::communicate(const Communication& what) {
+void StepRecorder::communicate(const PartsCall& what) {
   if (place_ != Place::elsewhere) pending_.push_back(what);
 }
 
@@ -101,8 +105,8 @@ RecordedStep StepRecorder::finish(std::vector<RecordedTensor> tensors) const {
   for (const auto& times : forward_of_) means.push_back(warm_median(times));
   (has_stages ? team_.replicas() : team_.world()).all_reduce(means, {.op = ReduceOp::average});
   const auto passes = static_cast<double>(passes_of_a_step_);
-  const auto of_all_passes = [&](std::vector<Communication> calls) {
-    for (Communication& call : calls) call.bytes *= passes;
+  const auto of_all_passes = [&](std::vector<PartsCall> calls) {
+    for (PartsCall& call : calls) call.bytes *= passes;
     return calls;
   };
   RecordedStep result{.forward_ns = passes * means[0],

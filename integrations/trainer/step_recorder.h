@@ -1,6 +1,7 @@
-// What a step consists of: how long computing takes from one gradient to the next, and what the parts of a divided model
-// send each other meanwhile, for predictions of other networks. While it records, averaging starts only when backward
-// has ended, and its clock stands still while a part waits for another one: times are those of computing alone.
+// What a step consists of: how long computing takes from one gradient to the next, and what the parts of a divided
+// model send each other meanwhile, for predictions of other networks. While it records, averaging starts only when
+// backward has ended, and its clock stands still while a part waits for another one: times are those of computing
+// alone.
 #pragma once
 
 #include <chrono>
@@ -37,12 +38,12 @@ class StepRecorder {
   void pass(std::size_t tensor);
   void begin_backward(bool is_last_pass);
   void ready(std::size_t tensor);
-  void communicate(const Communication&);
+  void communicate(const PartsCall&);
   // `averaging`: the time from the end of backward until gradients were averages.
   void end_step(std::chrono::nanoseconds step, std::chrono::nanoseconds averaging);
 
-  // Medians over the steps, means over the ranks that hold the same; all call it. Names and bytes are the caller's. Of a
-  // pipeline all get the stage that computes longest, which the others wait for.
+  // Medians over the steps, means over the ranks that hold the same; all call it. Names and bytes are the caller's. Of
+  // a pipeline all get the stage that computes longest, which the others wait for.
   RecordedStep finish(std::vector<RecordedTensor> tensors) const;
 
  private:
@@ -54,9 +55,9 @@ class StepRecorder {
   Place place_ = Place::elsewhere;  // of the pass that is measured
   std::size_t passes_ = 0;
   std::size_t passes_of_a_step_ = 1;
-  std::vector<Communication> pending_;  // since the last tensor
-  std::vector<std::vector<Communication>> called_in_forward_;  // by tensor, and behind all of them
-  std::vector<std::vector<Communication>> called_in_backward_;
+  std::vector<PartsCall> pending_;                         // since the last tensor
+  std::vector<std::vector<PartsCall>> called_in_forward_;  // by tensor, and behind all of them
+  std::vector<std::vector<PartsCall>> called_in_backward_;
   Clock::time_point forward_begun_;
   std::chrono::nanoseconds forward_took_{};
   Clock::time_point backward_begun_;

@@ -103,19 +103,19 @@ TEST(FollowedPlan, OfAPolicyIsJudgedByTheMeanOfItsPeriods) {
 }
 
 TEST(FollowedPlan, KnowsThePeriodsOfPolicies) {
-  for (const auto& [sync, period] : std::initializer_list<std::pair<const char*, std::size_t>>{
-           {"bsp", 1},
-           {"local:16", 16},
-           {"diloco:30", 30},
-           {"node:16", 16},
-           {"slowmo:12", 12},
-           {"post-local:16", 0},
-           {"local", 0},
-           {"gossip", 2},
-           {"diloco:30,fragments=3,delay=5", 0},
-           {"local:5000", 0},
-           {"async", 0},
-           {"ad-psgd", 0}})
+  for (const auto& [sync, period] :
+       std::initializer_list<std::pair<const char*, std::size_t>>{{"bsp", 1},
+                                                                  {"local:16", 16},
+                                                                  {"diloco:30", 30},
+                                                                  {"node:16", 16},
+                                                                  {"slowmo:12", 12},
+                                                                  {"post-local:16", 0},
+                                                                  {"local", 0},
+                                                                  {"gossip", 2},
+                                                                  {"diloco:30,fragments=3,delay=5", 0},
+                                                                  {"local:5000", 0},
+                                                                  {"async", 0},
+                                                                  {"ad-psgd", 0}})
     EXPECT_EQ(period_of(sync, 4), period) << sync;
 }
 

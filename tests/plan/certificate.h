@@ -45,7 +45,8 @@ inline double proven_bound(const Certificate& proof) {
   return bound * proof.scale;
 }
 
-// Whether one of `rows` says the same as this one, to whatever scale.
+// Whether one of `rows` says the same as this one, to whatever scale. What all but touches is moved apart by as much as
+// constraints may be off, below.
 inline bool is_among(const Constraint& one, const std::vector<Constraint>& rows) {
   return std::ranges::any_of(rows, [&](const Constraint& other) {
     double factor = 0, largest = 0;
@@ -57,7 +58,7 @@ inline bool is_among(const Constraint& one, const std::vector<Constraint>& rows)
     };
     for (std::size_t i = 0; i < one.coefficients.size(); ++i) look_at(one.coefficients[i], other.coefficients[i]);
     const auto alike = [&](double mine, double theirs) {
-      return std::abs(mine - factor * theirs) <= 1e-9 * (std::abs(mine) + std::abs(factor * theirs));
+      return std::abs(mine - factor * theirs) <= 1e-7 * std::abs(mine);
     };
     bool same = alike(one.limit, other.limit);
     for (std::size_t i = 0; i < one.coefficients.size(); ++i)
