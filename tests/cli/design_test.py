@@ -269,6 +269,26 @@ class Beyond(ProgramTest):
             kept = as_json(*words, "--objective", "time-cost", "--constraint", "b1>=2")
             self.assertAlmostEqual(kept["bandwidth_gbps"][1], 2, delta=1e-6)
 
+    def test_libras_files_stand_for_a_shape_and_its_costs(self):
+        with temporary_folder() as folder:
+            network, cost = folder / "network.yml", folder / "cost.yml"
+            network.write_text(
+                "Topology: [Ring, FullyConnected, Ring, Switch]\nNpusCount: [4, 8, 4, 32]\n"
+                "CostDimension: [InterChiplet, InterPackage, InterNode, InterPod]\n"
+            )
+            words = ("--workload", "gpt3", "--budget", "500GB/s", "--objective", "time-cost")
+
+            def cost_of(*more: str) -> float:
+                return as_json(*words, *more)["cost_usd"]
+
+            self.assertEqual(cost_of("--network", str(network)), cost_of("--network", NETWORK))
+            cost.write_text("InterPod:\n  Link: 10\n  Switch: 20\n  Nic: 30\n")
+            by_file = cost_of("--network", NETWORK, "--cost", str(cost))
+            self.assertAlmostEqual(by_file / cost_of("--network", NETWORK, "--unit-cost", "2,4,4,60"), 1, delta=1e-4)
+            self.assertNotAlmostEqual(by_file / cost_of("--network", NETWORK), 1, delta=1e-4)
+            cost.write_text("InterPod:\n  Link: ten\n")
+            self.assert_sentence(design(*words, "--network", NETWORK, "--cost", str(cost)), 1, "cost.yml, line 2")
+
     def test_the_header_of_a_text_says_its_groups(self):
         """As LIBRA's communicator does for GPT-3: tensor groups of 16 NPUs, data groups of the others."""
         with temporary_folder() as folder:
