@@ -41,7 +41,8 @@ void StepRecorder::begin_forward() {
   place_ = Place::forward;
   ++passes_;
   pending_.clear();
-  for (auto& calls : called_in_forward_) calls.clear();
+  if (is_first_step())
+    for (auto& calls : called_in_forward_) calls.clear();
   passed_at_.clear();
   entered_ = {};
   forward_begun_ = now();
@@ -62,7 +63,8 @@ void StepRecorder::begin_backward(bool is_last_pass) {
     move_to(called_in_forward_.back(), pending_);
   }
   place_ = is_last_pass ? Place::backward : Place::elsewhere;
-  for (auto& calls : called_in_backward_) calls.clear();
+  if (is_first_step())
+    for (auto& calls : called_in_backward_) calls.clear();
   backward_begun_ = now();
 }
 
@@ -72,13 +74,14 @@ void StepRecorder::ready(std::size_t tensor) {
 }
 
 void StepRecorder::communicate(const PartsCall& what) {
-  if (place_ != Place::elsewhere) pending_.push_back(what);
+  if (is_first_step() && place_ != Place::elsewhere) pending_.push_back(what);
 }
 
 void StepRecorder::end_step(std::chrono::nanoseconds step, std::chrono::nanoseconds averaging) {
   if (!ready_at_.empty()) move_to(called_in_backward_[ready_at_.back().first], pending_);
   place_ = Place::elsewhere;
-  passes_of_a_step_ = std::exchange(passes_, 0);
+  const std::size_t passes = std::exchange(passes_, 0);
+  if (is_first_step()) passes_of_a_step_ = passes;
   double last = 0;
   for (const auto& [tensor, at] : ready_at_) {
     const double since = in_ns(at - backward_begun_);
@@ -95,7 +98,7 @@ void StepRecorder::end_step(std::chrono::nanoseconds step, std::chrono::nanoseco
   }
   for (std::size_t tensor = 0; tensor < of.size(); ++tensor) forward_of_[tensor].push_back(of[tensor]);
   forward_.push_back(forward - std::accumulate(of.begin(), of.end(), 0.0));
-  other_.push_back(in_ns(step - averaging) - static_cast<double>(passes_of_a_step_) * (forward + last));
+  other_.push_back(in_ns(step - averaging) - static_cast<double>(passes) * (forward + last));
 }
 
 RecordedStep StepRecorder::finish(std::vector<RecordedTensor> tensors) const {

@@ -50,6 +50,8 @@ class StepRecorder {
   enum class Place : std::uint8_t { elsewhere, forward, backward };
 
   Clock::time_point now() const { return Clock::now() - team_.waited(); }
+  // The last one of an epoch may have fewer samples, and passes.
+  bool is_first_step() const { return forward_.empty(); }
 
   ModelTeam& team_;
   Place place_ = Place::elsewhere;  // of the pass that is measured

@@ -124,6 +124,11 @@ class Parallel(TrainingTest):
         own = sum(size for *_, size in self.sent(workload, "data")) / 4
         self.assertEqual(own, (4800, (800 + 1) * 120 + (120 + 1) * 10)[stage])
 
+    def test_the_last_step_of_an_epoch_is_not_what_is_recorded(self):
+        # 640 images are two steps of 256 and the rest.
+        workload = self.recorded("--parallel", "pipeline:2", "--model", "mlp", "--batch", "32", "--accumulate", "4", "--epochs", "1")
+        self.assertEqual({size for *_, size in self.sent(workload, "pipeline")}, {128 * 128 * 4})
+
     def test_what_does_not_go_together_is_refused_before_anything_starts(self):
         for words, *parts in (
             (("--parallel", "tensor:3"), "4 workers are no whole number"),
