@@ -118,7 +118,7 @@ run-python:
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps . \
 	  -Cbuild-dir=build/dev -Ccmake.build-type=RelWithDebInfo -Ccmake.define.RANVIER_DEVELOPER=ON \
 	  $(KEEP:%=-Ccmake.define.%=ON)
-	$(RUN_TESTS) build/python.log $(PYTHON) -m pytest -q -n $(AT_ONCE) --dist worksteal tests/python
+	$(RUN_TESTS) build/python.log $(PYTHON) -m pytest -q --durations=15 -n $(AT_ONCE) --dist worksteal tests/python
 
 # Long campaigns; the corpora stay in build/fuzz and are gone on with. Tests run some seconds of each (fuzz_short_*).
 # lanes_fuzz: a rank keeps messages that come before their recv, of up to half of the memory that is left.

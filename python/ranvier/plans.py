@@ -15,13 +15,11 @@ or, where the plan's policy is bsp, by DistributedDataParallel:
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import difflib
+import functools
 import os
 import pathlib
 import sys
-import tempfile
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -76,7 +74,8 @@ class Plan:
         return self.bucket_bytes / _MIB if self.bucket_bytes > 0 else None
 
     def options(self, **others: Any) -> Options:
-        """Settings of the process group: the plan's transport and algorithms, and `others` as `ranvier.Options` has them."""
+        """Settings of the process group: the plan's transport and algorithms, and `others` as `ranvier.Options` has them.
+        Where algorithms are named otherwise, or learned, they are not the plan's."""
         world = os.environ.get("WORLD_SIZE", "")
         if world.isdigit() and int(world) != self.ranks:
             raise ValueError(
@@ -89,7 +88,8 @@ class Plan:
                 stacklevel=2,
             )
         mine: dict[str, Any] = {"transport": self.transport}
-        if self.algorithms and "tuning" not in others and "algorithm" not in others:
+        learns = others.get("learn", os.environ.get("RANVIER_LEARN") == "1")
+        if self.algorithms and not learns and not {"tuning", "algorithm"} & others.keys():
             mine["tuning"] = _file_of(self._table())
         return Options(**(mine | others))
 
@@ -152,16 +152,9 @@ def _check(found: dict[str, Any], known: dict[str, tuple[type | tuple[type, ...]
             raise ValueError(f"{what} needs '{name}'")
 
 
+@functools.cache
 def _file_of(table: str) -> pathlib.Path:
-    """For the group that is made next, until this process ends."""
-    number, name = tempfile.mkstemp(prefix="ranvier-plan-", suffix=".tuning")
-    with os.fdopen(number, "w") as file:
-        file.write(table)
-    atexit.register(_remove, name, os.getpid())
-    return pathlib.Path(name)
-
-
-def _remove(name: str, owner: int) -> None:
-    with contextlib.suppress(OSError):
-        if os.getpid() == owner:  # and not a process forked from it
-            os.unlink(name)
+    """In memory, as long as this process lives: groups read it when they are made."""
+    file = os.memfd_create("ranvier-plan")
+    os.write(file, table.encode())
+    return pathlib.Path(f"/proc/self/fd/{file}")
