@@ -19,7 +19,7 @@
 namespace ranvier::cli {
 namespace {
 
-constexpr auto examples = R"(
+constexpr auto codec_examples = R"(
 A codec is written as stages joined by '+': sparsify + transform + quantize + code, each of them optional. Errors are those
 of one encoding; in training, error feedback sends later what a biased codec has lost (ef=0 refuses it).
 FILE holds raw little-endian f32, or is a .npy of floats.
@@ -94,7 +94,7 @@ int list_stages(const JsonFile& file, bool prints) {
 
 int run_codec(const Arguments& arguments) {
   CLI::App app("Compress a file of floats: bits, error and speed of codecs.", "ranvier codec");
-  app.footer(examples);
+  app.footer(codec_examples);
   std::string path, json_path;
   std::vector<std::string> specs;
   bool compare = false;

@@ -17,7 +17,7 @@ namespace {
 using doctor::Check;
 using doctor::Health;
 
-constexpr auto examples = R"(
+constexpr auto doctor_examples = R"(
 Each line is ok, warn (something works less well, or is missing that not everybody needs) or fail (something is broken);
 the exit code is 1 when a line says fail.
 
@@ -41,7 +41,7 @@ void print(const Check& check) {
 
 int run_doctor(const Arguments& arguments) {
   CLI::App app("Look at this machine and this build: what they can do, and what is wrong.", "ranvier doctor");
-  app.footer(examples);
+  app.footer(doctor_examples);
   std::string python, json_path;
   app.add_option("--python", python, "the Python whose torch is looked at")->type_name("PATH");
   app.add_option("--json", json_path, "write the findings there; - is stdout, in place of the lines")

@@ -43,7 +43,7 @@ Place place_of(const WorldPlace& place) {
   return {temporary_folder() / name, true};
 }
 
-[[noreturn]] void refuse(const fs::path& folder, std::string_view problem) {
+[[noreturn]] void refuse_folder(const fs::path& folder, std::string_view problem) {
   throw Error(ErrorKind::config, fmt::format("cannot meet in {}: {}; remove it, or set TMPDIR to another directory on "
                                              "all ranks",
                                              folder.string(), problem));
@@ -51,18 +51,18 @@ Place place_of(const WorldPlace& place) {
 
 // The folder with its lock; none if it was removed meanwhile.
 Fd try_to_enter(const fs::path& folder) {
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) refuse(folder, std::strerror(errno));
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) refuse_folder(folder, std::strerror(errno));
   Fd entered(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!entered && errno == ENOENT) return {};
   struct stat facts {};
-  if (!entered || fstat(entered.get(), &facts) != 0) refuse(folder, std::strerror(errno));
-  if (facts.st_uid != geteuid()) refuse(folder, fmt::format("it belongs to user {}", facts.st_uid));
+  if (!entered || fstat(entered.get(), &facts) != 0) refuse_folder(folder, std::strerror(errno));
+  if (facts.st_uid != geteuid()) refuse_folder(folder, fmt::format("it belongs to user {}", facts.st_uid));
   if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    refuse(folder, fmt::format("others may look into it or write there (mode {:o})", facts.st_mode & 07777));
+    refuse_folder(folder, fmt::format("others may look into it or write there (mode {:o})", facts.st_mode & 07777));
   // Held for as long as it takes the last of a meeting to remove the folder.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   if (const auto problem = lock_until(entered, LOCK_SH, deadline))
-    refuse(folder, problem == std::errc::timed_out ? "another process has held it for 30 s" : problem.message());
+    refuse_folder(folder, problem == std::errc::timed_out ? "another process has held it for 30 s" : problem.message());
   struct stat named {};
   const bool is_there =
       lstat(folder.c_str(), &named) == 0 && named.st_dev == facts.st_dev && named.st_ino == facts.st_ino;

@@ -29,7 +29,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto examples = R"(
+constexpr auto probe_examples = R"(
 Of ranks that a launcher started, rank 0's --bytes and --samples count for all.
 Ranks measure in rounds of disjoint pairs: as many rounds as there are ranks. Latency is half of a round trip of four
 bytes; bandwidth that of a few long messages; each is the median of its samples, with half of the distance between the
@@ -352,7 +352,7 @@ int run_rank(Settings settings, const WorldPlace& place) {
 // None if there is nothing left to do.
 std::optional<Settings> parse_settings(const Arguments& arguments) {
   CLI::App app("Measure latency and bandwidth between every two ranks, each way.", "ranvier probe");
-  app.footer(examples);
+  app.footer(probe_examples);
   Settings settings;
   add_count(app, "--ranks", settings.ranks, "how many to start on this machine; else a launcher starts them", 2, 1024);
   add_transport(app, settings.transport, "what carries the bytes");

@@ -4,8 +4,10 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
 add_library(ranvier_flags INTERFACE)
-target_compile_options(ranvier_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+target_compile_options(ranvier_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion
                                                -Wnon-virtual-dtor -Wold-style-cast -fno-omit-frame-pointer)
+# Of sources that are compiled as one, the unnamed namespaces of those before are around the locals of the next.
+target_compile_options(ranvier_flags INTERFACE $<IF:$<BOOL:${RANVIER_UNITY}>,-Wshadow=local,-Wshadow>)
 # g++ 12 sees overlaps in std::string that are not there (GCC bug 105329).
 target_compile_options(ranvier_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(RANVIER_DEVELOPER)
@@ -27,7 +29,8 @@ target_precompile_headers(ranvier_headers PRIVATE <fmt/format.h> <fmt/ranges.h> 
                           <functional> <map> <memory> <optional> <span> <string> <string_view> <vector>)
 
 # ranvier_together(target …): where the preset asks for it, their sources are compiled several as one, so that what all of
-# them make of the same headers is made once. What stands in unnamed namespaces of such a target has different names.
+# them make of the same headers is made once. What stands in unnamed namespaces of such a target has different names; a
+# source that wants the name of another one, or what it includes, for itself has SKIP_UNITY_BUILD_INCLUSION.
 function(ranvier_together)
   if(RANVIER_UNITY)
     set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
@@ -39,6 +42,7 @@ endfunction()
 function(ranvier_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "OWN_HEADERS" "" "SOURCES;DEPENDS")
   add_library(${name} STATIC ${arg_SOURCES})
+  ranvier_together(${name})
   if(NOT arg_OWN_HEADERS)
     target_precompile_headers(${name} REUSE_FROM ranvier_headers)
   endif()
@@ -53,12 +57,12 @@ endfunction()
 set(ranvier_cold_options "$<$<CONFIG:RelWithDebInfo>:-O1>"
                          "$<$<AND:$<CONFIG:RelWithDebInfo>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>")
 
-# ranvier_test(name SOURCES a.cc … DEPENDS …): a GoogleTest program, a ctest with its own time limit, which is for what
-# hangs: on a machine that has other things to do some take ten times as long as alone; a long one as SHARDS of its
-# tests, which may run side by side. COMPUTES: it waits for nothing, so that it may have what other tests leave of the
-# processors, in as long as that takes (see the Makefile).
+# ranvier_test(name SOURCES a.cc … DEPENDS … [APART b.cc …]): a GoogleTest program, a ctest with its own time limit, which
+# is for what hangs: on a machine that has other things to do some take ten times as long as alone; a long one as SHARDS of
+# its tests, which may run side by side. APART: sources that are not compiled together with others. COMPUTES: it waits for
+# nothing, so that it may have what other tests leave of the processors, in as long as that takes (see the Makefile).
 function(ranvier_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "COMPUTES" "TIMEOUT;SHARDS" "SOURCES;DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "COMPUTES" "TIMEOUT;SHARDS" "SOURCES;DEPENDS;APART")
   set(labels)
   if(arg_COMPUTES)
     set(labels LABELS computes)
@@ -71,7 +75,9 @@ function(ranvier_test name)
     endif()
   endif()
   find_package(GTest REQUIRED)
-  add_executable(${name} ${arg_SOURCES})
+  add_executable(${name} ${arg_SOURCES} ${arg_APART})
+  ranvier_together(${name})
+  set_source_files_properties(${arg_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_precompile_headers(${name} REUSE_FROM ranvier_test_headers)
   target_compile_options(${name} PRIVATE ${ranvier_cold_options})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint8_t unsigned_bytes = 0x08;             // the type code of IDX
 constexpr std::size_t most_bytes = std::size_t{4} << 30;  // of a header that is to be believed
-constexpr std::size_t piece = 1 << 20;  // read at once: memory grows with the file, not with its header
+constexpr std::size_t values_at_once = 1 << 20;  // read at once: memory grows with the file, not with its header
 
 std::size_t big_endian(const std::uint8_t* bytes) {
   return std::size_t{bytes[0]} << 24 | std::size_t{bytes[1]} << 16 | std::size_t{bytes[2]} << 8 | bytes[3];
@@ -42,7 +42,7 @@ IdxArray read_idx(const std::filesystem::path& path, std::size_t dimensions) {
 
   while (array.values.size() < total) {
     const std::size_t before = array.values.size();
-    array.values.resize(std::min(before + piece, total));
+    array.values.resize(std::min(before + values_at_once, total));
     const std::size_t got = input.read(array.values.data() + before, array.values.size() - before);
     if (got < array.values.size() - before)
       input.refuse(fmt::format("is truncated: {} bytes of values are announced and {} are there", total, before + got));

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 // Below this two convolutions with pooling leave nothing.
 constexpr std::size_t least_side = 10;
 
-[[noreturn]] void refuse(const fs::path& file, std::string_view problem) {
+[[noreturn]] void refuse_file(const fs::path& file, std::string_view problem) {
   throw Error(ErrorKind::config,
               fmt::format("the data file {} {}; name another folder with --data", file.string(), problem));
 }
@@ -48,11 +48,11 @@ Part load_part(const fs::path& folder, const std::string& prefix) {
   part.rows = images.sizes[1];
   part.columns = images.sizes[2];
   if (std::min(part.rows, part.columns) < least_side)
-    refuse(part.image_file, fmt::format("has images of {} x {} pixels, smaller than {} x {}", part.rows, part.columns,
-                                        least_side, least_side));
+    refuse_file(part.image_file, fmt::format("has images of {} x {} pixels, smaller than {} x {}", part.rows,
+                                             part.columns, least_side, least_side));
   if (images.sizes[0] != labels.sizes[0])
-    refuse(part.label_file, fmt::format("has {} labels for the {} images of {}", labels.sizes[0], images.sizes[0],
-                                        part.image_file.filename().string()));
+    refuse_file(part.label_file, fmt::format("has {} labels for the {} images of {}", labels.sizes[0], images.sizes[0],
+                                             part.image_file.filename().string()));
   part.images = {std::move(images.values), std::move(labels.values)};
   return part;
 }
@@ -68,9 +68,9 @@ void check_labels(const Part& part, std::size_t classes) {
   const auto& labels = part.images.labels;
   const auto wrong = std::find_if(labels.begin(), labels.end(), [&](auto label) { return label >= classes; });
   if (wrong == labels.end()) return;
-  if (classes == 0) refuse(part.label_file, "has no label 0, from which classes are counted");
-  refuse(part.label_file, fmt::format("has label {} at item {}, out of the range 0 to {} of the training labels",
-                                      *wrong, wrong - labels.begin(), classes - 1));
+  if (classes == 0) refuse_file(part.label_file, "has no label 0, from which classes are counted");
+  refuse_file(part.label_file, fmt::format("has label {} at item {}, out of the range 0 to {} of the training labels",
+                                           *wrong, wrong - labels.begin(), classes - 1));
 }
 
 }  // namespace
@@ -79,8 +79,8 @@ Images read_idx_images(const fs::path& folder) {
   Part train = load_part(folder, "train");
   Part test = load_part(folder, "t10k");
   if (test.rows != train.rows || test.columns != train.columns)
-    refuse(test.image_file, fmt::format("has images of {} x {} pixels and {} of {} x {}", test.rows, test.columns,
-                                        train.image_file.filename().string(), train.rows, train.columns));
+    refuse_file(test.image_file, fmt::format("has images of {} x {} pixels and {} of {} x {}", test.rows, test.columns,
+                                             train.image_file.filename().string(), train.rows, train.columns));
   const std::size_t classes = count_classes(train);
   check_labels(train, classes);
   check_labels(test, classes);

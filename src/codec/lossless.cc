@@ -23,9 +23,9 @@ namespace ranvier {
 namespace {
 
 constexpr std::size_t chunk_values = 131072;
-constexpr std::size_t length_bytes = 3;
+constexpr std::size_t plane_length_bytes = 3;
 // What a chunk takes beyond its values: its first byte, five sections of a length and a rANS block's 4 bytes.
-constexpr std::size_t chunk_overhead = 1 + 5 * (length_bytes + 4);
+constexpr std::size_t chunk_overhead = 1 + 5 * (plane_length_bytes + 4);
 
 // ---- Zeros
 
@@ -142,16 +142,16 @@ class Chunks {
   ConstPlanes const_planes() const { return reinterpret_cast<ConstPlanes>(planes_); }
 
   std::size_t put(std::span<const std::uint8_t> plane, Bytes out) const {
-    const std::size_t length = coder_->encode(plane, out.subspan(length_bytes));
-    std::memcpy(out.data(), &length, length_bytes);
-    return length_bytes + length;
+    const std::size_t length = coder_->encode(plane, out.subspan(plane_length_bytes));
+    std::memcpy(out.data(), &length, plane_length_bytes);
+    return plane_length_bytes + length;
   }
 
   bool take(ConstBytes& code, std::span<std::uint8_t> plane) const {
     std::size_t length = 0;
-    if (code.size() < length_bytes) return false;
-    std::memcpy(&length, code.data(), length_bytes);
-    code = code.subspan(length_bytes);
+    if (code.size() < plane_length_bytes) return false;
+    std::memcpy(&length, code.data(), plane_length_bytes);
+    code = code.subspan(plane_length_bytes);
     if (length > code.size()) return false;
     coder_->decode(code.first(length), plane);
     code = code.subspan(length);

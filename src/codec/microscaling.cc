@@ -16,8 +16,6 @@
 namespace ranvier {
 namespace {
 
-constexpr std::size_t block = 32;
-
 class Microscaling final : public Quantizer {
  public:
   explicit Microscaling(const kernel::SmallFloat& format)
@@ -48,6 +46,8 @@ class Microscaling final : public Quantizer {
   }
 
  private:
+  static constexpr std::size_t block = 32;
+
   kernel::SmallFloat format_;
   int top_exponent_;
   std::array<float, 256> values_;

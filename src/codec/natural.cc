@@ -15,8 +15,6 @@
 namespace ranvier {
 namespace {
 
-constexpr std::size_t block = 256;
-
 class Natural final : public Quantizer {
  public:
   unsigned levels() const override { return 256; }
@@ -36,6 +34,9 @@ class Natural final : public Quantizer {
       kernel::from_powers(symbols + begin, std::min(block, out.size() - begin), read_exponent(*side),
                           out.data() + begin);
   }
+
+ private:
+  static constexpr std::size_t block = 256;
 };
 
 }  // namespace

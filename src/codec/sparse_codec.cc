@@ -21,8 +21,8 @@ namespace ranvier {
 namespace {
 
 constexpr std::size_t count_bytes = 4;
-constexpr std::size_t length_bytes = 4;
-constexpr std::size_t seed_bytes = 8;
+constexpr std::size_t index_length_bytes = 4;
+constexpr std::size_t index_seed_bytes = 8;
 
 template <class Number>
 void put(Bytes out, std::size_t at, Number number) {
@@ -57,7 +57,7 @@ class SparseCodec final : public Pipeline {
     const bool are_known = sparsifier_->indices_follow_from_seed() && !settings().way_is_told;
     return are_known ? values_->summable_as() : std::nullopt;
   }
-  std::size_t summable_at() const override { return summable_as() ? count_bytes + seed_bytes : 0; }
+  std::size_t summable_at() const override { return summable_as() ? count_bytes + index_seed_bytes : 0; }
   double momentum() const override { return sparsifier_->momentum(); }
   double clipping_norm() const override { return sparsifier_->clipping_norm(); }
   bool chooses_by_tensor() const override { return sparsifier_->layers().has_value(); }
@@ -70,8 +70,8 @@ class SparseCodec final : public Pipeline {
     if (count == 0) return 0;
     const std::size_t most = sparsifier_->most(count);
     const std::size_t indices = sparsifier_->indices_follow_from_seed()
-                                    ? seed_bytes
-                                    : length_bytes + max_index_bytes(most, static_cast<std::uint32_t>(count));
+                                    ? index_seed_bytes
+                                    : index_length_bytes + max_index_bytes(most, static_cast<std::uint32_t>(count));
     return count_bytes + indices + values_->max_bytes(most);
   }
 
@@ -106,12 +106,12 @@ class SparseCodec final : public Pipeline {
     std::size_t at = count_bytes;
     if (sparsifier_->indices_follow_from_seed()) {
       put(out, at, seed);
-      at += seed_bytes;
+      at += index_seed_bytes;
     } else {
       const std::size_t bytes =
-          encode_indices(chosen, static_cast<std::uint32_t>(values.size()), out.subspan(at + length_bytes));
+          encode_indices(chosen, static_cast<std::uint32_t>(values.size()), out.subspan(at + index_length_bytes));
       put(out, at, static_cast<std::uint32_t>(bytes));
-      at += length_bytes + bytes;
+      at += index_length_bytes + bytes;
     }
     const std::size_t bytes = values_->encode(kept, {}, out.subspan(at), {.seed = seed ^ 1, .step = key.step});
     if (bytes == 0 && !kept.empty()) {  // a residual has grown beyond what has a code
@@ -138,7 +138,7 @@ class SparseCodec final : public Pipeline {
     if (combine == Combine::replace) std::fill(out.begin(), out.end(), 0.0F);
     if (out.empty() && code.empty()) return;
     const bool seeded = sparsifier_->indices_follow_from_seed();
-    std::size_t at = count_bytes + (seeded ? seed_bytes : length_bytes);
+    std::size_t at = count_bytes + (seeded ? index_seed_bytes : index_length_bytes);
     if (out.empty() || code.size() < at) refuse(out.size(), "is too short");
     const auto count = get<std::uint32_t>(code, 0);
     if (count > sparsifier_->most(out.size())) refuse(out.size(), "has too many values");

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t pieces = 16, piece_symbols = 2048;
 constexpr double least_share = 0.25;
 constexpr double clearly = 0.97;
-constexpr double table_bits = 1024;  // one for the bytes of the bitmap comes on top
+constexpr double bits_of_a_table = 1024;  // one for the bytes of the bitmap comes on top
 
 // What take_marked() may write behind the last of the others.
 constexpr std::size_t slack = 8;
@@ -49,7 +49,7 @@ std::optional<std::uint8_t> worth_a_bitmap(std::span<const std::uint8_t> symbols
   const auto frequent = static_cast<std::uint8_t>(most - histogram.begin());
   const double together = entropy_bits(histogram);
   *most = 0;
-  const double table = table_bits * static_cast<double>(sample.size()) / static_cast<double>(symbols.size());
+  const double table = bits_of_a_table * static_cast<double>(sample.size()) / static_cast<double>(symbols.size());
   const double apart = entropy_bits(histogram) + entropy_bits(histogram_of(bits_of(sample, frequent))) + table;
   return apart < clearly * together ? std::optional(frequent) : std::nullopt;
 }

@@ -14,7 +14,7 @@
 namespace ranvier {
 namespace {
 
-constexpr std::size_t seed_bytes = 4;
+constexpr std::size_t transform_seed_bytes = 4;
 
 // Memory kept from call to call.
 std::vector<float>& coefficient_memory(std::size_t count) {
@@ -29,7 +29,7 @@ class TransformedCodec final : public Pipeline {
       : Pipeline(std::move(settings)), transform_(std::move(transform)), coefficients_(std::move(coefficients)) {}
 
   std::size_t max_bytes(std::size_t count) const override {
-    return count == 0 ? 0 : seed_bytes + coefficients_->max_bytes(count);
+    return count == 0 ? 0 : transform_seed_bytes + coefficients_->max_bytes(count);
   }
 
   std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
@@ -43,33 +43,33 @@ class TransformedCodec final : public Pipeline {
     else
       std::ranges::copy(values, work.begin());
     const auto seed = static_cast<std::uint32_t>(mix(key.seed));
-    std::memcpy(out.data(), &seed, seed_bytes);
+    std::memcpy(out.data(), &seed, transform_seed_bytes);
     each_chunk(work, seed, [&](std::span<float> chunk, std::uint32_t chunk_seed) {
       transform_->forward(chunk, chunk.data(), chunk_seed);
     });
     const std::size_t bytes =
-        coefficients_->encode(work, {}, out.subspan(seed_bytes), {.seed = key.seed ^ 1, .step = key.step});
+        coefficients_->encode(work, {}, out.subspan(transform_seed_bytes), {.seed = key.seed ^ 1, .step = key.step});
     // A coefficient may be sqrt(n) times its values, and so beyond what has a code where they are not.
     if (bytes == 0) return 0;
     if (feedback) {
       kernel::add(state.residual.data(), values.data(), state.residual.data(), values.size());
-      decode(out.first(seed_bytes + bytes), work, Combine::replace);
+      decode(out.first(transform_seed_bytes + bytes), work, Combine::replace);
       kernel::subtract(state.residual.data(), work.data(), state.residual.data(), values.size());
     }
-    return seed_bytes + bytes;
+    return transform_seed_bytes + bytes;
   }
 
   void decode(ConstBytes code, std::span<float> out, Combine combine) const override {
     if (out.empty() && code.empty()) return;
-    if (out.empty() || code.size() < seed_bytes)
+    if (out.empty() || code.size() < transform_seed_bytes)
       throw Error(ErrorKind::mismatch, fmt::format("a code of {} values by '{}' has {} bytes; give the same codec and "
                                                    "bucket sizes to every rank",
                                                    out.size(), spec(), code.size()));
     std::uint32_t seed = 0;
-    std::memcpy(&seed, code.data(), seed_bytes);
+    std::memcpy(&seed, code.data(), transform_seed_bytes);
     std::vector<float> sum;
     if (combine == Combine::add) sum.assign(out.begin(), out.end());
-    coefficients_->decode(code.subspan(seed_bytes), out, Combine::replace);
+    coefficients_->decode(code.subspan(transform_seed_bytes), out, Combine::replace);
     each_chunk(out, seed,
                [&](std::span<float> chunk, std::uint32_t chunk_seed) { transform_->backward(chunk, chunk_seed); });
     if (combine == Combine::add) kernel::add(sum.data(), out.data(), out.data(), out.size());

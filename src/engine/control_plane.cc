@@ -27,7 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr auto longest_nap = std::chrono::hours(1);  // where heartbeats are years apart
+constexpr auto longest_poll = std::chrono::hours(1);  // where heartbeats are years apart
 // How long a rank that leaves waits for its neighbours to have read that, and to find out whether they agree about what
 // it called; and how often a neighbour that has not come so far looks again.
 constexpr auto goodbye_limit = milliseconds(500);
@@ -295,7 +295,7 @@ class TcpControlPlane final : public ControlPlane {
     }
     const auto limit = std::chrono::ceil<milliseconds>(until - Clock::now());
     poll(polled_.data(), polled_.size(),
-         static_cast<int>(std::clamp<milliseconds>(limit, milliseconds(0), longest_nap).count()));
+         static_cast<int>(std::clamp<milliseconds>(limit, milliseconds(0), longest_poll).count()));
     if (polled_.front().revents != 0) clear_event(wake_);
     const std::lock_guard lock(mutex_);
     for (Link& link : links_) flush(link);

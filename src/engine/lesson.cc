@@ -9,7 +9,7 @@ namespace {
 
 // A challenger has to be clearly faster: durations of operations are noisy, and each change of algorithm changes the
 // last bits of sums.
-constexpr double clearly = 0.9;
+constexpr double clearly_faster = 0.9;
 
 // Algorithms whose predictions differ by less do the same work in another order.
 constexpr double alike = 1e-3;
@@ -81,7 +81,7 @@ void Lesson::await_next() {
 }
 
 void Lesson::end_duel(double followed, double challenger) {
-  if (challenger < clearly * followed) learned_ = challenger_;
+  if (challenger < clearly_faster * followed) learned_ = challenger_;
   challenger_.clear();
   await_next();
 }

@@ -24,9 +24,9 @@ constexpr double enough_in_host = 1e-3;  // seconds
 // Lines let what they have saved up pass at once (token buckets), some milliseconds' worth. By 256 KiB on lines of 100
 // and 200 Mbit/s a byte took a half to a thousandth of what it takes for long.
 constexpr double enough_between_hosts = 10e-3;
-constexpr double batch = 1e-3;     // seconds of operations that are timed together, …
-constexpr int most_in_batch = 64;  // … unless they are as many
-constexpr int batches = 4;         // one of operations that take so long that little disturbs them
+constexpr double batch = 1e-3;            // seconds of operations that are timed together, …
+constexpr int most_probes_in_batch = 64;  // … unless they are as many
+constexpr int batches = 4;                // one of operations that take so long that little disturbs them
 
 // Classes, from the nominal number. No link is so much faster: what comes out lower has drowned in noise.
 constexpr std::int64_t least_class = -3;
@@ -137,7 +137,7 @@ class Prober {
     };
     seconds_of(1);  // makes its program, and the pages of its memory
     const double first = slowest(seconds_of(1));
-    const int times = static_cast<int>(std::clamp(batch / first, 1.0, static_cast<double>(most_in_batch)));
+    const int times = static_cast<int>(std::clamp(batch / first, 1.0, static_cast<double>(most_probes_in_batch)));
     double least = first;
     for (int i = 0; i < (first > enough_between_hosts ? 1 : batches); ++i) least = std::min(least, seconds_of(times));
     return slowest(least);

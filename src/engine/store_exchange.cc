@@ -54,12 +54,12 @@ std::string sum_of(const std::vector<std::optional<std::string>>& texts) {
 constexpr milliseconds patience(500);
 // … and that often into the store, for so many peers; of a larger group that others have come to for so many more than
 // its own group has: a store may say anything.
-constexpr milliseconds between_looks(1000);
+constexpr milliseconds between_looks_into_store(1000);
 constexpr Rank peers_a_look = 8;
 constexpr unsigned long most_strangers = 1024;
 
 // What a program has called the ranks that are to come, the time it gives them, and who knows of those that will not.
-struct Expected {
+struct ExpectedWorld {
   Rank world;
   RankNames names;
   std::string timeout_name;
@@ -112,7 +112,7 @@ struct Expected {
   }
 };
 
-[[noreturn]] void throw_doubled(const Expected& expected, Rank rank) {
+[[noreturn]] void throw_doubled(const ExpectedWorld& expected, Rank rank) {
   throw Error(ErrorKind::config,
               fmt::format("another process came as {} as well; {}", expected.names(rank),
                           expected.names.is_world() ? "give each a rank of its own"
@@ -134,7 +134,7 @@ std::optional<std::string> find(Store& store, const std::string& key) {
 class Watch {
  public:
   // `again` stands in front of all names, and `text` is what this rank has left.
-  Watch(Store& store, const Expected& expected, Rank rank, std::string again, std::string text)
+  Watch(Store& store, const ExpectedWorld& expected, Rank rank, std::string again, std::string text)
       : store_(store),
         expected_(expected),
         rank_(rank),
@@ -153,7 +153,7 @@ class Watch {
       throw;
     }
     if (steady_clock::now() < due_) return;
-    due_ = steady_clock::now() + between_looks;
+    due_ = steady_clock::now() + between_looks_into_store;
     throw_if_doubled();
     // Once more, for those who come just now.
     if (const auto others = find_others(); others && std::exchange(knew_, true)) throw *others;
@@ -199,10 +199,10 @@ class Watch {
   }
 
   Store& store_;
-  const Expected& expected_;
+  const ExpectedWorld& expected_;
   const Rank rank_;
   const std::string again_, text_;
-  steady_clock::time_point due_ = steady_clock::now() + between_looks;
+  steady_clock::time_point due_ = steady_clock::now() + between_looks_into_store;
   Rank next_;                              // before the first of the next look
   Rank peers_;                             // that there may be, by the largest group that anybody has come to
   std::map<Rank, std::string> elsewhere_;  // their marks
@@ -210,8 +210,8 @@ class Watch {
 };
 
 // What `peer` has set under `name`, waiting for it; nothing when the deadline passes first.
-std::optional<std::string> read(Store& store, std::string_view name, Rank peer, const Expected& expected, Watch& watch,
-                                steady_clock::time_point deadline) {
+std::optional<std::string> read(Store& store, std::string_view name, Rank peer, const ExpectedWorld& expected,
+                                Watch& watch, steady_clock::time_point deadline) {
   const std::string key = fmt::format("{}/{}", name, peer);
   for (;;) {
     const auto left =
@@ -232,7 +232,7 @@ std::optional<std::string> read(Store& store, std::string_view name, Rank peer, 
 
 // What all ranks have set under `name`, waiting for it: of those who have not come nothing. `self` is read last.
 std::vector<std::optional<std::string>> read_all(Store& store, std::string_view name, Rank self,
-                                                 const Expected& expected, Watch& watch,
+                                                 const ExpectedWorld& expected, Watch& watch,
                                                  steady_clock::time_point deadline) {
   std::vector<std::optional<std::string>> all(static_cast<std::size_t>(expected.world));
   for (Rank i = 1; i <= expected.world; ++i) {
@@ -253,10 +253,10 @@ std::vector<Rank> where_not(const std::vector<std::optional<std::string>>& all,
 }  // namespace
 
 Exchange exchange_through(Store& store, Rank rank, Rank world, const CommunicatorOptions& options) {
-  const Expected expected{.world = world,
-                          .names = RankNames(options.world_ranks),
-                          .timeout_name = options.join_timeout_name,
-                          .siblings = options.siblings};
+  const ExpectedWorld expected{.world = world,
+                               .names = RankNames(options.world_ranks),
+                               .timeout_name = options.join_timeout_name,
+                               .siblings = options.siblings};
   // Under names of their own: some ranks are at the next one while others still look whether all are through with this.
   return [&store, rank, expected, times = 0](const std::string& mine, steady_clock::time_point deadline) mutable {
     const std::string again = times == 0 ? "" : fmt::format("{}/", times);

@@ -142,7 +142,6 @@ class CodedExchange final : public Exchange {
 
 // Of one bucket that somebody waits for. A slice has to be worth its messages: codes of it may have 512 KiB at least.
 constexpr std::size_t least_code = std::size_t{1} << 19;
-constexpr std::size_t alignment = 4096;
 // Their codes and sums take memory; more of them would not be faster.
 constexpr std::size_t most_under_way = 8;
 // How many slices a bucket's number has room for.
@@ -156,7 +155,7 @@ std::size_t CodedAverages::slice_size(std::size_t count) const {
   const std::size_t by_code = tools_->codec->max_bytes(count) / least_code;
   const std::size_t by_size = (count + slice_values - 1) / slice_values;
   const std::size_t slices = std::max({by_code, by_size, std::size_t{1}});
-  return ((count + slices - 1) / slices + alignment - 1) / alignment * alignment;
+  return ((count + slices - 1) / slices + part_alignment - 1) / part_alignment * part_alignment;
 }
 
 CodedAverages::Outcome CodedAverages::average(Communicator& comm, std::span<float> values, CodecState state,

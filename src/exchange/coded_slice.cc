@@ -11,12 +11,11 @@
 namespace ranvier {
 namespace {
 
-// Parts begin at multiples of this where they are long enough: whole blocks of every quantizer.
-constexpr std::size_t alignment = 4096;
-
 std::size_t border(std::size_t count, Rank rank, Rank world) {
   const std::size_t at = count * static_cast<std::size_t>(rank) / static_cast<std::size_t>(world);
-  return rank == world || count / static_cast<std::size_t>(world) < 4 * alignment ? at : at / alignment * alignment;
+  return rank == world || count / static_cast<std::size_t>(world) < 4 * part_alignment
+             ? at
+             : at / part_alignment * part_alignment;
 }
 
 // Momentum would keep for long what has no code, which the values of this rank's own part may be: no codec sees them.

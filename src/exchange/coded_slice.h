@@ -19,6 +19,9 @@ namespace ranvier {
 // many are under way.
 inline constexpr std::size_t slice_values = std::size_t{1} << 20;
 
+// Slices and their parts begin at multiples of this where they are long enough: whole blocks of every quantizer.
+inline constexpr std::size_t part_alignment = 4096;
+
 // What all slices of an exchange share.
 struct CodedTools {
   std::shared_ptr<const Codec> codec;  // of gradients

@@ -31,12 +31,6 @@
 #include "ranvier/error.h"
 
 namespace ranvier {
-namespace {
-
-constexpr std::size_t block = SharedGrid::block;
-
-}  // namespace
-
 std::uint32_t SharedGrid::levels_for(unsigned bits, Rank world) {
   return ((1U << bits) - 1) / static_cast<std::uint32_t>(world) + 1;
 }
@@ -119,7 +113,7 @@ float SharedGrid::reach_of(float norm, std::size_t count) const {
 
 namespace {
 
-std::size_t blocks_in(std::size_t values) { return (values + block - 1) / block; }
+std::size_t blocks_in(std::size_t values) { return (values + SharedGrid::block - 1) / SharedGrid::block; }
 
 // What is kept of a bucket beside its residual: the norms that all ranks have agreed on, none at first.
 struct Norms {

@@ -26,7 +26,6 @@
 namespace ranvier {
 namespace {
 
-constexpr std::size_t block = SharedScale::block;
 constexpr int largest_code = std::numeric_limits<std::int8_t>::max();
 
 }  // namespace
@@ -93,7 +92,7 @@ class ScaledAveraging final : public CollectiveAveraging {
     const std::size_t count = bucket_.size();
     std::vector<float> owed(count);
     kernel::add(bucket_.data(), state_->residual.data(), owed.data(), count);
-    largest_.resize((count + block - 1) / block);
+    largest_.resize((count + SharedScale::block - 1) / SharedScale::block);
     SharedScale::measure(owed, largest_);
     comm_.run({.input = largest_, .output = largest_, .op = ReduceOp::max, .priority = priority});
     coded_ = kernel::all_finite(largest_);

@@ -21,9 +21,9 @@ std::size_t at(Index i) { return static_cast<std::size_t>(i); }
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
 
-class Builder {
+class FormBuilder {
  public:
-  explicit Builder(const DesignProblem& problem)
+  explicit FormBuilder(const DesignProblem& problem)
       : problem_(problem),
         form_{.problem = problem,
               .priced = problem.objective == Objective::time_cost,
@@ -479,6 +479,6 @@ VectorXd ConvexForm::with_pinned(const VectorXd& kept) const {
   return result;
 }
 
-ConvexForm convex_form(const DesignProblem& problem) { return Builder(problem).build(); }
+ConvexForm convex_form(const DesignProblem& problem) { return FormBuilder(problem).build(); }
 
 }  // namespace ranvier::plan

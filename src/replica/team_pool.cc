@@ -11,23 +11,24 @@ namespace {
 
 constexpr std::uint64_t first_tag = 0x7465616d'00000000;  // "team"; apart from what a program sends itself
 
-std::size_t place(Rank rank) { return static_cast<std::size_t>(rank); }
+std::size_t index_of(Rank rank) { return static_cast<std::size_t>(rank); }
 
 }  // namespace
 
-Team::Team(Communicator& everybody) : comm_(&everybody), members_(place(everybody.world())) {
+Team::Team(Communicator& everybody) : comm_(&everybody), members_(index_of(everybody.world())) {
   std::iota(members_.begin(), members_.end(), 0);
 }
 Team::Team(std::unique_ptr<Communicator> own, std::vector<Rank> members)
     : own_(std::move(own)), comm_(own_.get()), members_(std::move(members)) {}
 
 bool Team::spans(const Groups& nodes) const {
-  return std::ranges::any_of(members_, [&](Rank rank) { return nodes[place(rank)] != nodes[place(members_.front())]; });
+  return std::ranges::any_of(members_,
+                             [&](Rank rank) { return nodes[index_of(rank)] != nodes[index_of(members_.front())]; });
 }
 
 void Team::add_sent(std::vector<std::uint64_t>& by_rank) const {
   for (Rank peer = 0; peer < comm_->world(); ++peer)
-    by_rank[place(members_[place(peer)])] += comm_->bytes_sent_to(peer);
+    by_rank[index_of(members_[index_of(peer)])] += comm_->bytes_sent_to(peer);
 }
 
 Team* TeamPool::team(const Groups& colors) {
@@ -38,11 +39,11 @@ Team* TeamPool::team(const Groups& colors) {
 }
 
 std::unique_ptr<Team> TeamPool::form(const Groups& colors, std::uint64_t tag) const {
-  const int own = colors[place(comm_.rank())];
+  const int own = colors[index_of(comm_.rank())];
   if (own < 0) return nullptr;
   std::vector<Rank> members;
   for (Rank rank = 0; rank < comm_.world(); ++rank)
-    if (colors[place(rank)] == own) members.push_back(rank);
+    if (colors[index_of(rank)] == own) members.push_back(rank);
   return std::make_unique<Team>(comm_.create_group(members, tag), members);
 }
 
@@ -131,7 +132,7 @@ std::pair<std::uint64_t, std::uint64_t> TeamPool::bytes(const Groups& nodes) con
     if (team) team->add_sent(sent);
   std::pair<std::uint64_t, std::uint64_t> sum{0, 0};
   for (std::size_t peer = 0; peer < sent.size(); ++peer)
-    (nodes[peer] == nodes[place(comm_.rank())] ? sum.first : sum.second) += sent[peer];
+    (nodes[peer] == nodes[index_of(comm_.rank())] ? sum.first : sum.second) += sent[peer];
   return sum;
 }
 

@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 constexpr auto noise = 1ms;          // a queue of so much is none
 constexpr int rounds_to_judge = 16;  // two of the model's cycles, each of which empties the queue
 constexpr auto least_judged = 300ms;
-constexpr auto longest_pause = 1s;  // after which all is judged anew
+constexpr auto longest_gap = 1s;    // after which all is judged anew
 constexpr double weight = 1.0 / 8;  // of a sample in what is smoothed
 constexpr int least_seen = 16;      // packets that waited in a queue
 constexpr double most_empty = 0.1;  // of the times that the queue was seen: another model drains it, too
@@ -55,7 +55,7 @@ void FairShare::sample(const Sample& sample) {
   flows_ = std::max(sample.flows, 1U);
   if (sample.round_trip > Duration(0))
     round_trip_ += (seconds(sample.round_trip) - round_trip_) * (round_trip_ > 0 ? weight : 1);
-  if (sample.now - last_ > longest_pause) {
+  if (sample.now - last_ > longest_gap) {
     shared_ = false;
     begin(sample.now);
   }

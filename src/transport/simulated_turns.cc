@@ -9,7 +9,7 @@
 namespace ranvier::simulated {
 namespace {
 
-enum Event : std::uint64_t { takes_turn = 101 };
+enum TurnEvent : std::uint64_t { takes_turn = 101 };
 
 // Engines wait with a limit and look again, so that no single wait tells a deadlock. This many in a row, of every rank,
 // with nothing under way do: a rank that could move would have moved at the first.

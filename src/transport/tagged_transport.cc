@@ -24,7 +24,7 @@ namespace {
 using Transfer = TaggedMessages::Transfer;
 
 constexpr std::size_t most_slice = TaggedWorld::most_slice;
-constexpr std::size_t most_head = 64;  // see Transport::try_send
+constexpr std::size_t most_head_bytes = 64;  // see Transport::try_send
 // Messages of a lane that were sent and are not over, and that are being received: the library finds the next one when
 // one is over, and on a slow line its sender has long been told to send it.
 constexpr std::size_t most_under_way = 8;
@@ -33,14 +33,14 @@ constexpr std::size_t most_under_way = 8;
 constexpr std::size_t credit = 2 << 20;
 // In front of each message there is room for the head of an answer, or for what is left of the message before.
 constexpr std::size_t room = 4 << 10;
-constexpr std::size_t buffer_bytes = room + most_slice + most_head;
+constexpr std::size_t buffer_bytes = room + most_slice + most_head_bytes;
 // For what sent() promised to deliver, when its sender leaves.
 constexpr auto farewell = std::chrono::seconds(1);
 // How long nobody may have called before the helper calls for messages that have not left. It looks less often while
 // somebody calls: each look takes the core from him, every 200 us a tenth of it.
-constexpr auto shortest_pause = std::chrono::microseconds(200), longest_pause = std::chrono::microseconds(800);
+constexpr auto soonest_look = std::chrono::microseconds(200), latest_look = std::chrono::microseconds(800);
 
-static_assert(most_head <= room);
+static_assert(most_head_bytes <= room);
 
 // Memory that a library may still use although its transport has gone. Kept for good: there is little of it, and the
 // process has failed.
@@ -138,7 +138,7 @@ class TaggedTransport final : public Transport, public AnswersInPlace {
         body.data() + body.size() != unread.data() + unread.size())
       return {};
     const auto offset = static_cast<std::size_t>(body.data() - channel.buffer);
-    if (offset < most_head || !takes_one(channel)) return {};
+    if (offset < most_head_bytes || !takes_one(channel)) return {};
     return {channel.buffer + offset, body.size()};
   }
 
@@ -292,11 +292,11 @@ class TaggedTransport final : public Transport, public AnswersInPlace {
   bool begin_to_receive(Channel& channel, Rank from, Lane lane) {
     const auto size = messages_->arrived(from, lane);
     if (!size) return false;
-    if (*size > most_slice + most_head)
+    if (*size > most_slice + most_head_bytes)
       throw Error(ErrorKind::mismatch,
                   fmt::format("rank {} sent a {} message of {} B where no more than {} fit; run the same ranvier on "
                               "all ranks",
-                              from, world_.name, *size, most_slice + most_head),
+                              from, world_.name, *size, most_slice + most_head_bytes),
                   from);
     Receipt receipt{.buffer = buffers_->take(), .bytes = *size};
     try {
@@ -336,7 +336,7 @@ class TaggedTransport final : public Transport, public AnswersInPlace {
   // Moves what was sent while nobody calls: its receiver may wait for it, and its sender compute.
   void help(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
-    auto pause = shortest_pause;
+    auto pause = soonest_look;
     while (!stop.stop_requested()) {
       helper_sleeps_ = true;
       unsent_changed_.wait(lock, stop, [&] { return unsent_ > 0; });
@@ -346,7 +346,7 @@ class TaggedTransport final : public Transport, public AnswersInPlace {
       std::this_thread::sleep_for(pause);
       lock.lock();
       const bool driven = calls_ != before;
-      pause = driven ? std::min(2 * pause, longest_pause) : shortest_pause;
+      pause = driven ? std::min(2 * pause, latest_look) : soonest_look;
       if (driven || cancelled_ || !messages_->may_be_called()) continue;
       try {
         for (Channel& channel : lanes_)

@@ -11,7 +11,7 @@
 namespace ranvier::transport {
 namespace {
 
-constexpr std::string_view prefix = "tcp/3";
+constexpr std::string_view tcp_prefix = "tcp/3";
 constexpr std::size_t most_text = 4096;
 constexpr std::size_t most_ips = 64;
 
@@ -24,13 +24,13 @@ Token random_token() {
 }
 
 std::string TcpAddress::text() const {
-  return fmt::format("{} host={} token={} port={} sockets={} cpus={} at={}", prefix, host, hex(token), port, sockets,
-                     cpus.text(), fmt::join(ips, ","));
+  return fmt::format("{} host={} token={} port={} sockets={} cpus={} at={}", tcp_prefix, host, hex(token), port,
+                     sockets, cpus.text(), fmt::join(ips, ","));
 }
 
 std::optional<TcpAddress> TcpAddress::parse(std::string_view text) {
   const auto words = split(text.substr(0, most_text), ' ');
-  if (words.size() != 7 || words[0] != prefix) return std::nullopt;
+  if (words.size() != 7 || words[0] != tcp_prefix) return std::nullopt;
   const auto value = [&](std::size_t index, std::string_view key) {
     return words[index].starts_with(key) ? std::optional(words[index].substr(key.size())) : std::nullopt;
   };

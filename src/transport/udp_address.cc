@@ -7,7 +7,7 @@
 namespace ranvier::transport {
 namespace {
 
-constexpr std::string_view prefix = "udp/4 ";
+constexpr std::string_view udp_prefix = "udp/4 ";
 
 // Takes "name=value " from the front of `text`.
 template <class Integer>
@@ -23,12 +23,14 @@ bool take(std::string_view& text, std::string_view name, int base, Integer& valu
 
 }  // namespace
 
-std::string UdpAddress::text() const { return fmt::format("{}port={} key={:x} {}", prefix, port, key, meeting.text()); }
+std::string UdpAddress::text() const {
+  return fmt::format("{}port={} key={:x} {}", udp_prefix, port, key, meeting.text());
+}
 
 std::optional<UdpAddress> UdpAddress::parse(std::string_view text) {
   UdpAddress address;
-  if (!text.starts_with(prefix)) return std::nullopt;
-  text.remove_prefix(prefix.size());
+  if (!text.starts_with(udp_prefix)) return std::nullopt;
+  text.remove_prefix(udp_prefix.size());
   if (!take(text, "port=", 10, address.port) || !take(text, "key=", 16, address.key)) return std::nullopt;
   auto meeting = TcpAddress::parse(text);
   if (!meeting) return std::nullopt;

@@ -29,7 +29,7 @@ constexpr std::size_t largest_local_window = 512 << 10;
 
 constexpr auto first_hello_pause = 10ms;  // doubles
 constexpr auto longest_hello_pause = 500ms;
-constexpr std::size_t most_named = 8;
+constexpr std::size_t most_listed = 8;
 // Of which it is kept how they are reached: an old challenge may be sent again from anywhere.
 constexpr std::size_t most_known_ips = 4096;
 // After so many answers and so long, on a way that loses little, it is no longer chance that none of them has arrived.
@@ -199,7 +199,7 @@ void UdpGreeting::throw_unreached(Duration waited) const {
     const Peer& peer = peers_[rank];
     if (rank == own() || peer.is_found) continue;
     culprit = count == 0 ? static_cast<Rank>(rank) : -1;
-    if (++count > most_named) continue;
+    if (++count > most_listed) continue;
     missing.push_back(
         rank > own() ? fmt::format("rank {} (it did not call)", rank)
         : peer.answers > 0
@@ -207,7 +207,7 @@ void UdpGreeting::throw_unreached(Duration waited) const {
         : peer.candidates.empty() ? fmt::format("rank {} (it has no address to be reached at)", rank)
                                   : fmt::format("rank {} ({}: no answer)", rank, fmt::join(peer.ips, ", ")));
   }
-  if (count > most_named) missing.push_back(fmt::format("{} more", count - most_named));
+  if (count > most_listed) missing.push_back(fmt::format("{} more", count - most_listed));
   throw Error(ErrorKind::unreachable,
               fmt::format("rank {} has no udp connection to {} after {:.1f} s; check that they run and that no "
                           "firewall keeps UDP from them",

@@ -21,9 +21,9 @@ namespace {
 // Of glibc 2.36 <netinet/udp.h> has UDP_SEGMENT and UDP_GRO; older ones lack them though the kernel may not.
 constexpr int udp_segment = 103;
 constexpr int udp_gro = 104;
-constexpr int buffer_bytes = 8 << 20;
+constexpr int kernel_buffer_bytes = 8 << 20;
 constexpr std::size_t most_segmented = 65'000;  // bytes in one call's message, below IPv4's 65,535 with headers
-constexpr std::size_t most_datagram = 65'507;
+constexpr std::size_t most_payload = 65'507;
 constexpr std::size_t headers_four = 28;  // IPv4 and UDP
 constexpr std::size_t headers_six = 48;
 
@@ -96,7 +96,7 @@ UdpSocket::UdpSocket(const std::string& ip, const PortRange& ports)
                 fmt::format("cannot open a UDP port on {}: {}; this host has: {}", ip.empty() ? "this host" : ip,
                             std::strerror(errno), fmt::join(host_addresses(), ", ")));
   for (const auto& [forced, plain] : {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
-    if (!set(socket_, SOL_SOCKET, forced, buffer_bytes)) set(socket_, SOL_SOCKET, plain, buffer_bytes);
+    if (!set(socket_, SOL_SOCKET, forced, kernel_buffer_bytes)) set(socket_, SOL_SOCKET, plain, kernel_buffer_bytes);
   // The kernel counts its own bookkeeping too and reports twice what it was asked for (socket(7)).
   receive_bytes_ = static_cast<std::size_t>(std::max(get(socket_, SOL_SOCKET, SO_RCVBUF), 4096)) / 2;
   set(socket_, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
@@ -268,7 +268,7 @@ std::size_t ip_headers(const std::string& ip) {
 std::size_t first_link_bytes(const std::string& ip) {
   const std::size_t mtu = path_mtu(ip).value_or(0), headers = ip_headers(ip);
   if (mtu < headers + PacketSize::least) return PacketSize::base;
-  return std::min(mtu - headers, most_datagram);
+  return std::min(mtu - headers, most_payload);
 }
 
 std::string ip_of(const SocketAddress& address) {

@@ -26,11 +26,11 @@ using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 // Far less than the operations' own timeouts, and far more than closing takes on a busy machine.
-constexpr auto soon = 20s;
+constexpr auto in_time = 20s;
 
 using Ranks = std::vector<std::unique_ptr<Communicator>>;
 
-Ranks two_ranks() {
+Ranks two_with_helpers() {
   Ranks ranks;
   for (auto& transport : loopback_world(2)) ranks.push_back(Communicator::over(std::move(transport)));
   return ranks;
@@ -39,7 +39,7 @@ Ranks two_ranks() {
 // Waits with `wait(work)` on another thread, closes with `close(communicator)` on this one.
 template <class Wait, class Close>
 void close_while_another_waits(const Wait& wait, const Close& close) {
-  auto ranks = two_ranks();
+  auto ranks = two_with_helpers();
   std::vector<float> never(1);
   Work work = ranks[0]->start_recv(never, 1, 99);
   const auto start = Clock::now();
@@ -52,7 +52,7 @@ void close_while_another_waits(const Wait& wait, const Close& close) {
   std::this_thread::sleep_for(20ms);  // it drives by now, and naps
   close(ranks[0]);
   waiter.join();
-  EXPECT_LT(Clock::now() - start, soon);
+  EXPECT_LT(Clock::now() - start, in_time);
 }
 
 void leave(std::unique_ptr<Communicator>& communicator) { communicator->leave(); }
@@ -69,7 +69,7 @@ TEST(ClosingTest, EndsALimitedWaitOfAnotherThread) {
 }
 
 TEST(ClosingTest, EndsABlockingCallOfAnotherThread) {
-  auto ranks = two_ranks();
+  auto ranks = two_with_helpers();
   std::vector<float> values(100);
   std::jthread caller(
       [&] { EXPECT_THAT(refusal([&] { ranks[0]->all_reduce(values); }, ErrorKind::aborted), HasSubstr("closed")); });
@@ -77,13 +77,13 @@ TEST(ClosingTest, EndsABlockingCallOfAnotherThread) {
   const auto start = Clock::now();
   ranks[0]->leave();
   caller.join();
-  EXPECT_LT(Clock::now() - start, soon);
+  EXPECT_LT(Clock::now() - start, in_time);
 }
 
 // Several threads wait, of which one drives and the others sleep.
 TEST(ClosingTest, NobodyWhoWaitsMeetsAnEngineThatIsGone) {
   for (int round = 0; round < 50; ++round) {
-    auto ranks = two_ranks();
+    auto ranks = two_with_helpers();
     std::vector<float> never(4);
     std::vector<Work> works;
     for (std::size_t i = 0; i < never.size(); ++i)
@@ -100,7 +100,7 @@ TEST(ClosingTest, NobodyWhoWaitsMeetsAnEngineThatIsGone) {
 TEST(ClosingTest, InACallbackIsAllowed) {
   for (const auto close : {leave, destroy}) {
     for (const bool waited : {false, true}) {
-      auto ranks = two_ranks();
+      auto ranks = two_with_helpers();
       std::vector<float> sent(1, 3.0F), received(1), never(1);
       Work other = ranks[0]->start_recv(never, 1, 98);
       Work work = ranks[0]->start_recv(received, 1, 99);
@@ -120,7 +120,7 @@ TEST(ClosingTest, InACallbackIsAllowed) {
 
 TEST(ClosingTest, WhatStartsMeanwhileEnds) {
   for (int round = 0; round < 50; ++round) {
-    auto ranks = two_ranks();
+    auto ranks = two_with_helpers();
     std::atomic<bool> refused = false;
     std::atomic<int> started = 0, ended = 0;
     std::jthread caller([&] {
@@ -136,7 +136,7 @@ TEST(ClosingTest, WhatStartsMeanwhileEnds) {
     while (started == 0) std::this_thread::yield();
     ranks[0]->leave();
     caller.join();
-    const auto until = Clock::now() + soon;
+    const auto until = Clock::now() + in_time;
     while (ended < started && Clock::now() < until) std::this_thread::sleep_for(1ms);
     EXPECT_EQ(ended, started);
   }

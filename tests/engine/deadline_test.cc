@@ -86,7 +86,7 @@ class Trickle final : public Transport {
 };
 
 // 512 KiB, four bytes in as many microseconds.
-constexpr std::size_t count = 128 << 10;
+constexpr std::size_t many_values = 128 << 10;
 constexpr auto timeout = 30ms;
 
 class Deadline : public testing::TestWithParam<bool> {
@@ -110,7 +110,7 @@ class Deadline : public testing::TestWithParam<bool> {
 
   Trickle* transport_;
   std::unique_ptr<Communicator> comm_;
-  std::vector<float> data_ = std::vector<float>(count, 1);
+  std::vector<float> data_ = std::vector<float>(many_values, 1);
 };
 
 TEST_P(Deadline, ends_a_blocking_call_that_goes_on_moving) {
@@ -122,7 +122,7 @@ TEST_P(Deadline, ends_a_started_one_that_goes_on_moving) {
 }
 
 TEST_P(Deadline, ends_a_blocking_call_beside_others) {
-  std::vector<float> other(count, 1);
+  std::vector<float> other(many_values, 1);
   const Work beside = comm_->start({.input = other, .output = other, .timeout = 60s});
   expect_timeout([&] { comm_->all_reduce(data_, {.timeout = timeout}); }, "all_reduce");
 }
@@ -135,7 +135,7 @@ TEST_P(Deadline, ends_a_message_that_goes_on_arriving) {
   transport_->flow_freely(true);
   comm_->send(data_, 1);
   transport_->flow_freely(false);
-  std::vector<float> got(count);
+  std::vector<float> got(many_values);
   expect_timeout([&] { comm_->start_recv(got, 1, 0, timeout).wait(); }, "recv");
 }
 

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using State = Answer::State;
 
-const ControlWatch::Time start{};
+const ControlWatch::Time beginning{};
 
 TEST(ControlHops, reach_every_rank_over_neighbours_in_few_steps) {
   for (Rank world = 2; world <= 70; ++world)
@@ -43,7 +43,7 @@ class Asking : public testing::Test {
   explicit Asking(Rank world = 9) {
     answers_.resize(static_cast<std::size_t>(world));
     for (Rank rank = 0; rank < world; ++rank) {
-      watches_.emplace_back(rank, world, ControlOptions{}, start);
+      watches_.emplace_back(rank, world, ControlOptions{}, beginning);
       watches_.back().answer_by([this, rank](const Question& question) {
         questions_.push_back(rank);
         EXPECT_EQ(question.sequence, 7U);
@@ -64,7 +64,7 @@ class Asking : public testing::Test {
       const auto [from, to, news] = wire_.front();
       wire_.pop_front();
       ControlWatch::Outcome next;
-      watches_[static_cast<std::size_t>(to)].heard(from, news, start, next);
+      watches_[static_cast<std::size_t>(to)].heard(from, news, beginning, next);
       carry(to, next);
     }
     return watches_[0].finding();
@@ -129,11 +129,11 @@ TEST_F(Asking, keeps_what_it_found_until_the_next_answer_about_the_same) {
 TEST_F(Asking, overhears_no_answers_to_others) {
   deaf_ = true;
   ask(5);
-  ControlWatch watch(0, 9, {}, start);
+  ControlWatch watch(0, 9, {}, beginning);
   ControlWatch::Outcome outcome;
   watch.ask(5, {.sequence = 7}, outcome);
   const auto answered = [&](Rank who, std::uint32_t number) {
-    watch.heard(1, {.type = NewsType::answer, .origin = who, .culprit = 0, .answer = {.number = number}}, start,
+    watch.heard(1, {.type = NewsType::answer, .origin = who, .culprit = 0, .answer = {.number = number}}, beginning,
                 outcome);
     return watch.finding().has_value();
   };
@@ -143,9 +143,9 @@ TEST_F(Asking, overhears_no_answers_to_others) {
 }
 
 TEST(Questions, of_a_rank_that_has_no_operations_yet_get_no_answer) {
-  ControlWatch watch(1, 2, {}, start);
+  ControlWatch watch(1, 2, {}, beginning);
   ControlWatch::Outcome outcome;
-  watch.heard(0, {.type = NewsType::question, .origin = 0, .culprit = 1}, start, outcome);
+  watch.heard(0, {.type = NewsType::question, .origin = 0, .culprit = 1}, beginning, outcome);
   EXPECT_THAT(outcome.send, IsEmpty());
 }
 

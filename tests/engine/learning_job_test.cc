@@ -33,6 +33,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using support::on_threads;
+using support::text_of;
 using testing::HasSubstr;
 
 CommunicatorOptions learning() {
@@ -40,11 +41,6 @@ CommunicatorOptions learning() {
   options.learn = true;
   options.measure = false;
   return options;
-}
-
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
 // A link over which each message of one algorithm takes long, so that the model is wrong by much.
@@ -72,24 +68,24 @@ class SlowBy final : public support::TransportOver {
   const std::atomic<std::size_t>& algorithm_;
 };
 
-constexpr Rank world = 4;
+constexpr Rank learners = 4;
 constexpr std::size_t bytes = 64 << 10;
 
 // Ranks find that what auto takes is slow, and leave. Of each rank its own file; `before_leaving` on all of them.
 void find_out(
     const std::function<CommunicatorOptions(Rank)>& options, const std::function<void()>& before_leaving = [] {}) {
   std::atomic<std::size_t> slow = algorithms().size();
-  auto transports = loopback_world(world);
+  auto transports = loopback_world(learners);
   std::atomic<int> ready = 0;
-  on_threads(world, [&](Rank rank) {
+  on_threads(learners, [&](Rank rank) {
     const auto comm = Communicator::over(
         std::make_unique<SlowBy>(std::move(transports[static_cast<std::size_t>(rank)]), slow), options(rank));
-    slow = comm->tuning().find(Collective::all_reduce, "tcp", world, bytes)->index;
+    slow = comm->tuning().find(Collective::all_reduce, "tcp", learners, bytes)->index;
     std::vector<float> data(bytes / sizeof(float));
     for (int i = 0; i < 90; ++i) comm->all_reduce(data);
-    EXPECT_NE(comm->tuning().find(Collective::all_reduce, "tcp", world, bytes)->index, slow);
+    EXPECT_NE(comm->tuning().find(Collective::all_reduce, "tcp", learners, bytes)->index, slow);
     ++ready;
-    while (ready < world) std::this_thread::yield();
+    while (ready < learners) std::this_thread::yield();
     if (rank == 0) before_leaving();
     EXPECT_NO_THROW(comm->leave());
   });
@@ -104,7 +100,7 @@ TEST(LearningJob, Rank0KeepsWhatAllHaveLearned) {
     return options;
   });
   ASSERT_TRUE(fs::exists(file_of(0)));
-  EXPECT_TRUE(TuningTable::read(file_of(0)).find(Collective::all_reduce, "tcp", world, bytes));
+  EXPECT_TRUE(TuningTable::read(file_of(0)).find(Collective::all_reduce, "tcp", learners, bytes));
   EXPECT_THAT(text_of(file_of(0)), HasSubstr(" learned\n"));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "and nobody else";
 }

@@ -35,7 +35,7 @@ namespace ranvier::engine {
 namespace {
 
 constexpr Rank world = 4;
-constexpr std::size_t slice = 128 << 10;
+constexpr std::size_t learned_slice = 128 << 10;
 constexpr LinkModel gigabit{.latency = 60e-6, .message = 1.5e-6, .byte = 8e-9, .reduce = 0.05e-9};
 constexpr LinkModel bytes_for_nothing{.latency = 60e-6, .message = 1.5e-6, .byte = 1e-12, .reduce = 1e-13};
 
@@ -57,7 +57,7 @@ double by_model(const LinkModel& links, const Planted& operation) {
                          ScheduleCost(spec.algorithm().build(
                              {.collective = Collective::all_reduce, .world = world, .dims = spec.dims})))
                 .first;
-  return predict(links, known->second, operation.bytes, slice);
+  return predict(links, known->second, operation.bytes, learned_slice);
 }
 
 Truth true_to(const LinkModel& links) {
@@ -72,7 +72,7 @@ class Learner {
       : comm_(comm),
         truth_(std::move(truth)),
         selection_(std::make_shared<Selection>(
-            SelectionSettings{.world = world, .transport = "tcp", .links = believed, .slice_bytes = slice})),
+            SelectionSettings{.world = world, .transport = "tcp", .links = believed, .slice_bytes = learned_slice})),
         learning_({.selection = selection_,
                    .given = std::move(given),
                    .check = [this](const Request& request) { shape_of(request, comm_.rank(), world); },

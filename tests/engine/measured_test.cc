@@ -21,14 +21,14 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr Rank world = 4;
+constexpr Rank measured_ranks = 4;
 
 // As the ranks of one world, over real links. Throws what rank 0 throws.
 void connected(const CommunicatorOptions& options, const std::function<void(Communicator&)>& body) {
   const auto store = memory_store();
-  const auto join = [&](Rank rank) { body(*Communicator::connect(*store, rank, world, options)); };
+  const auto join = [&](Rank rank) { body(*Communicator::connect(*store, rank, measured_ranks, options)); };
   std::vector<std::jthread> others;
-  for (Rank rank = 1; rank < world; ++rank)
+  for (Rank rank = 1; rank < measured_ranks; ++rank)
     others.emplace_back([&join, rank] {
       try {
         join(rank);
@@ -57,13 +57,13 @@ class Measured : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Transports, Measured, testing::Values("shm", "tcp"));
 
 TEST_P(Measured, LinksAndTablesAreTheSameOnAllRanks) {
-  std::array<LinkModel, world> links;
-  std::array<std::string, world> tables;
+  std::array<LinkModel, measured_ranks> links;
+  std::array<std::string, measured_ranks> tables;
   connected({.transport = GetParam()}, [&](Communicator& comm) {
     links[static_cast<std::size_t>(comm.rank())] = comm.links();
     tables[static_cast<std::size_t>(comm.rank())] = comm.tuning().text();
   });
-  for (std::size_t rank = 1; rank < world; ++rank) {
+  for (std::size_t rank = 1; rank < measured_ranks; ++rank) {
     EXPECT_EQ(links[rank], links[0]);
     EXPECT_EQ(tables[rank], tables[0]);
   }
@@ -120,13 +120,14 @@ TEST_P(Measured, PacedSendingIsKnownHoweverShortTheMeasurement) {
 TEST_P(Measured, ATableThatIsFollowedComesFirst) {
   connected({.transport = GetParam()}, [&](Communicator& comm) {
     comm.follow(TuningTable::parse(std::string("all_reduce ") + GetParam() + " 4 1K parameter_server", "table"));
-    EXPECT_EQ(comm.tuning().find(Collective::all_reduce, GetParam(), world, 1024)->algorithm().name,
+    EXPECT_EQ(comm.tuning().find(Collective::all_reduce, GetParam(), measured_ranks, 1024)->algorithm().name,
               "parameter_server");
-    EXPECT_TRUE(comm.tuning().find(Collective::all_reduce, GetParam(), world, 1 << 20)) << "the model has the rest";
+    EXPECT_TRUE(comm.tuning().find(Collective::all_reduce, GetParam(), measured_ranks, 1 << 20))
+        << "the model has the rest";
     const std::uint64_t before = comm.traffic().bytes_sent;
     std::array<float, 256> data{};
     comm.all_reduce(data);
-    EXPECT_EQ(comm.traffic().bytes_sent - before, (comm.rank() == 0 ? world - 1 : 1) * sizeof data)
+    EXPECT_EQ(comm.traffic().bytes_sent - before, (comm.rank() == 0 ? measured_ranks - 1 : 1) * sizeof data)
         << "that of a parameter server";
   });
 }
@@ -143,7 +144,7 @@ TEST(Topologies, ThatLackALinkRefuseTheAlgorithmOnEveryRankBeforeDataMoves) {
     }
     EXPECT_EQ(data[0], 1);
     comm.all_reduce(data);
-    EXPECT_EQ(data[0], world);
+    EXPECT_EQ(data[0], measured_ranks);
     comm.barrier();
   });
 }

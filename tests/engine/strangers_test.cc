@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 using namespace std::string_literals;
 using transport::Hello;
 
-constexpr Rank world = 3;
+constexpr Rank own_ranks = 3;
 
 std::string text_of(const Hello& hello) {
   std::string text(sizeof hello, '\0');
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(, Strangers, testing::Values("tcp", "tls", "udp", "seal
 
 TEST_P(Strangers, DisturbNoJobAndAreToldNothing) {
   const std::string way = GetParam();
-  const PortRange ports = support::free_ports(world);
+  const PortRange ports = support::free_ports(own_ranks);
   const CommunicatorOptions options{.transport = way == "tls"      ? "tcp"
                                                  : way == "sealed" ? "udp"
                                                                    : way,
@@ -135,10 +135,10 @@ TEST_P(Strangers, DisturbNoJobAndAreToldNothing) {
     for (int round = 0; round < 6 && !job_ends; ++round) crowd.talk();
   });
   const auto store = memory_store();
-  support::on_threads(world, [&](Rank rank) {
+  support::on_threads(own_ranks, [&](Rank rank) {
     ++have_come;
     if (rank == 1) std::this_thread::sleep_for(500ms);  // the others are at their doors meanwhile
-    const auto comm = Communicator::connect(*store, rank, world, options);
+    const auto comm = Communicator::connect(*store, rank, own_ranks, options);
     for (int round = 0; round < 20; ++round) {
       std::vector<float> data(10'000, static_cast<float>(rank + 1));
       comm->all_reduce(data);

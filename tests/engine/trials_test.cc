@@ -17,13 +17,13 @@
 namespace ranvier::engine {
 namespace {
 
-constexpr std::size_t slice = 128 << 10;
+constexpr std::size_t tried_slice = 128 << 10;
 
 SelectionSettings settings_of(Rank world, bool crowded, std::vector<Trial> trials = {}) {
   return {.world = world,
           .transport = "shm",
           .links = nominal_links("shm", crowded),
-          .slice_bytes = slice,
+          .slice_bytes = tried_slice,
           .trials = std::move(trials)};
 }
 
@@ -160,7 +160,7 @@ TEST(Trials, EndWhereOperationsAreLongOrTheTimeIsUp) {
   Selection far({.world = 4,
                  .transport = "tcp",
                  .links = {.latency = 10e-3, .message = 1e-6, .byte = 1e-9, .reduce = 1e-9},
-                 .slice_bytes = slice});
+                 .slice_bytes = tried_slice});
   Stage unused([](const Request&) { return 10e-3; });
   EXPECT_TRUE(unused.trials(far).empty());
   EXPECT_EQ(unused.spent(), 0);

@@ -22,17 +22,13 @@ namespace ranvier::engine {
 namespace {
 
 namespace fs = std::filesystem;
+using support::text_of;
 
 TuningRow row(std::size_t up_to, const std::string& algorithm) {
   return {.transport = "tcp", .ranks = 4, .up_to = up_to, .algorithm = algorithm};
 }
 
 RowsByKind one_row(const TuningTable& /*now*/) { return {{row(TuningRow::max, "ring")}}; }
-
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
 
 std::string refusal(const std::function<void()>& call) { return support::refusal(call, ErrorKind::config); }
 

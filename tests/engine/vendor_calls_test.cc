@@ -40,7 +40,7 @@ class WithLibrary final : public support::TransportOver {
 
 // Two ranks in a process; what each of them throws, or nothing.
 template <class Body>
-std::vector<std::string> told(const CommunicatorOptions& options, const Body& body) {
+std::vector<std::string> errors_of(const CommunicatorOptions& options, const Body& body) {
   auto links = loopback_world(2);
   std::vector<std::string> told(2);
   const auto run = [&](std::size_t rank) {
@@ -61,7 +61,7 @@ std::vector<std::string> told(const CommunicatorOptions& options, const Body& bo
 }
 
 TEST(VendorCalls, StandBetweenOthersWithoutALane) {
-  const auto errors = told({}, [](Communicator& comm) {
+  const auto errors = errors_of({}, [](Communicator& comm) {
     for (int i = 0; i < 20; ++i) {
       std::vector<float> data(100, 1), urgent(3, 1), rooted(10, 0);
       const Work first = comm.start({.input = data, .output = data, .algorithm = "direct"});
@@ -76,7 +76,7 @@ TEST(VendorCalls, StandBetweenOthersWithoutALane) {
 }
 
 TEST(VendorCalls, ThatDifferAreNoticedByWhateverComesNext) {
-  const auto errors = told({}, [](Communicator& comm) {
+  const auto errors = errors_of({}, [](Communicator& comm) {
     std::vector<float> data(10, 1);
     comm.all_reduce(data);
     comm.broadcast(data, 0, {.algorithm = "vendor"});
@@ -91,7 +91,7 @@ TEST(VendorCalls, ThatDifferAreNoticedByWhateverComesNext) {
 }
 
 TEST(VendorCalls, OfACommunicatorsOwnChoiceAreThoseThatTheLibraryHas) {
-  const auto errors = told({.algorithm = "vendor"}, [](Communicator& comm) {
+  const auto errors = errors_of({.algorithm = "vendor"}, [](Communicator& comm) {
     std::vector<float> data(10, 1), other(10, 0);
     Work work = comm.start({.input = data, .output = data});
     work.wait();

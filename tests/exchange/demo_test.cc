@@ -18,18 +18,19 @@ namespace {
 using support::run_ranks;
 
 // 96 = 2 x 48 and 10 values of a bias; 70 ends in chunks of 35.
-const std::vector<Tensor> tensors{{.id = 1, .rows = 96, .columns = 70}, {.id = 2, .rows = 10}};
-constexpr std::size_t count = 96 * 70 + 10;
+const std::vector<Tensor> demo_tensors{{.id = 1, .rows = 96, .columns = 70}, {.id = 2, .rows = 10}};
+constexpr std::size_t demo_values = 96 * 70 + 10;
 
 // With all coefficients and without signs nothing is lost, whatever the momentum: it is sent at once.
 TEST(Demo, ThatSendsEverythingIsTheAverage) {
   run_ranks(3, [](Communicator& comm) {
     const auto exchange = make_exchange("demo:4096,sign=0", comm);
     for (unsigned step = 0; step < 3; ++step) {
-      auto bucket = gradients(comm.rank(), count, step);
-      exchange->start({.values = bucket, .tensors = tensors})->wait();
-      const auto exact = exact_sum(3, count, step);
-      for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(bucket[i], exact[i] / 3, 1e-4) << i << " in step " << step;
+      auto bucket = gradients(comm.rank(), demo_values, step);
+      exchange->start({.values = bucket, .tensors = demo_tensors})->wait();
+      const auto exact = exact_sum(3, demo_values, step);
+      for (std::size_t i = 0; i < demo_values; ++i)
+        ASSERT_NEAR(bucket[i], exact[i] / 3, 1e-4) << i << " in step " << step;
       expect_equal_everywhere(comm, bucket);
     }
   });
@@ -102,9 +103,9 @@ TEST(Demo, GivesSignsAndSendsFewBytes) {
   run_ranks(2, [](Communicator& comm) {
     const auto exchange = make_exchange("demo:4", comm);
     EXPECT_EQ(exchange->momentum(), 0.999);
-    auto bucket = gradients(comm.rank(), count);
+    auto bucket = gradients(comm.rank(), demo_values);
     const auto before = comm.traffic().bytes_sent;
-    exchange->start({.values = bucket, .tensors = tensors})->wait();
+    exchange->start({.values = bucket, .tensors = demo_tensors})->wait();
     EXPECT_EQ(comm.traffic().bytes_sent - before, 1U + (4 + 1) * 4 * 6);  // four chunks of 48 x 35, and the bias
     for (const float value : bucket) ASSERT_TRUE(value == 1 || value == -1) << value;
     expect_equal_everywhere(comm, bucket);
@@ -116,16 +117,16 @@ TEST(Demo, WhatIsNotFiniteGoesPlainAndMomentumIsAsBefore) {
     const DemoOptions options{.kept = 4, .decay = 1, .sign = false};  // as before to rounding
     const auto exchange = demo_exchange(comm, "demo", options), twin = demo_exchange(comm, "demo", options);
     for (unsigned step = 0; step < 4; ++step) {
-      auto bucket = gradients(comm.rank(), count, step), other = bucket;
-      exchange->start({.values = bucket, .tensors = tensors})->wait();
-      twin->start({.values = other, .tensors = tensors})->wait();
-      for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(bucket[i], other[i], 1e-4) << i << " in step " << step;
+      auto bucket = gradients(comm.rank(), demo_values, step), other = bucket;
+      exchange->start({.values = bucket, .tensors = demo_tensors})->wait();
+      twin->start({.values = other, .tensors = demo_tensors})->wait();
+      for (std::size_t i = 0; i < demo_values; ++i) ASSERT_NEAR(bucket[i], other[i], 1e-4) << i << " in step " << step;
       if (step != 1) continue;
-      bucket = gradients(comm.rank(), count, 9);
+      bucket = gradients(comm.rank(), demo_values, 9);
       if (comm.rank() == 1) bucket[100] = NAN;
-      exchange->start({.values = bucket, .tensors = tensors})->wait();
+      exchange->start({.values = bucket, .tensors = demo_tensors})->wait();
       EXPECT_TRUE(std::isnan(bucket[100]));
-      EXPECT_NEAR(bucket[99], exact_sum(3, count, 9)[99] / 3, 1e-5);
+      EXPECT_NEAR(bucket[99], exact_sum(3, demo_values, 9)[99] / 3, 1e-5);
     }
     EXPECT_EQ(exchange->plain_buckets(), 1U);
   });

@@ -5,10 +5,10 @@
 
 #include <atomic>
 #include <cmath>
-#include <cstring>
 #include <thread>
 #include <vector>
 
+#include "exchange/normal_gradients.h"
 #include "ranvier/error.h"
 #include "support/cluster.h"
 
@@ -25,7 +25,7 @@ float value(Rank rank, std::size_t i) {
   return std::sin(static_cast<float>(i + 1) * static_cast<float>(rank + 1)) * std::exp2(static_cast<float>(i % 9) - 4);
 }
 
-std::vector<float> gradients(Rank rank, std::size_t count) {
+std::vector<float> varied_gradients(Rank rank, std::size_t count) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = value(rank, i);
   return values;
@@ -42,14 +42,6 @@ double scale(Rank world, std::size_t i) {
   double sum = 0;
   for (Rank rank = 0; rank < world; ++rank) sum += std::abs(static_cast<double>(value(rank, i)));
   return sum;
-}
-
-void expect_equal_everywhere(Communicator& comm, const std::vector<float>& mine) {
-  std::vector<float> all(mine.size() * static_cast<std::size_t>(comm.world()));
-  comm.all_gather(mine, all);
-  for (Rank rank = 0; rank < comm.world(); ++rank)
-    ASSERT_EQ(0, std::memcmp(all.data() + mine.size() * static_cast<std::size_t>(rank), mine.data(), mine.size() * 4))
-        << "rank " << rank << " has other bits than rank " << comm.rank();
 }
 
 // Integers on a grid of 1/1024: codes whose sum is exact, and which must not be divided while they are integers.
@@ -80,7 +72,7 @@ class NotSummable final : public Codec {
 TEST(Exchange, DenseGivesTheAverageOnEveryRank) {
   for (const Rank world : {1, 2, 3, 4})
     run_ranks(world, [&](Communicator& comm) {
-      auto bucket = gradients(comm.rank(), odd_size);
+      auto bucket = varied_gradients(comm.rank(), odd_size);
       const auto exchange = make_exchange("none", comm);
       exchange->start(bucket)->wait();
       for (std::size_t i = 0; i < bucket.size(); ++i)
@@ -92,7 +84,7 @@ TEST(Exchange, DenseGivesTheAverageOnEveryRank) {
 TEST(Exchange, Bf16GivesTheAverageWithinItsRounding) {
   for (const Rank world : {1, 2, 3, 4})
     run_ranks(world, [&](Communicator& comm) {
-      auto bucket = gradients(comm.rank(), odd_size);
+      auto bucket = varied_gradients(comm.rank(), odd_size);
       const auto exchange = make_exchange("bf16", comm);
       exchange->start(bucket)->wait();
       // Each of the world's values and of its world - 1 partial sums is rounded by at most 2^-8 of its size, which is
@@ -118,7 +110,7 @@ TEST(Exchange, Bf16CarriesWhatIsNotFinite) {
 TEST(Exchange, Fp16GivesTheAverageWithinItsRounding) {
   for (const Rank world : {1, 2, 3, 4})
     run_ranks(world, [&](Communicator& comm) {
-      auto bucket = gradients(comm.rank(), odd_size);
+      auto bucket = varied_gradients(comm.rank(), odd_size);
       make_exchange("fp16", comm)->start(bucket)->wait();
       // As bf16, with 2^-11; and 2^-25 where values and sums are below 2^-14, of a share of a fourth.
       for (std::size_t i = 0; i < bucket.size(); ++i)
@@ -153,7 +145,7 @@ TEST(Exchange, Bf16SendsHalfTheBytes) {
   support::ClusterOptions options;
   options.communicator.algorithm = "ring";  // auto may take another algorithm for vectors of half the size
   const auto body = [](Communicator& comm) {
-    auto bucket = gradients(comm.rank(), 1 << 16);
+    auto bucket = varied_gradients(comm.rank(), 1 << 16);
     const auto sent_by = [&](std::string_view spec) {
       const auto exchange = make_exchange(spec, comm);
       const auto before = comm.traffic().bytes_sent;
@@ -198,7 +190,7 @@ TEST(Exchange, AHandleMayBeDroppedWhileItsBucketIsUnderWay) {
   for (const std::string_view spec : {"none", "bf16"})
     run_ranks(2, [&](Communicator& comm) {
       const auto exchange = make_exchange(spec, comm);
-      auto bucket = gradients(comm.rank(), odd_size);
+      auto bucket = varied_gradients(comm.rank(), odd_size);
       exchange->start(bucket);
       comm.barrier();
       std::vector<float> second(odd_size, 1.0F);
@@ -225,7 +217,7 @@ TEST(Exchange, TheCallbackFindsTheAverageInTheBucket) {
 TEST(Exchange, AFailureReachesTheOneWhoWaits) {
   for (const std::string_view spec : {"none", "bf16"})
     run_ranks(2, [&](Communicator& comm) {
-      auto bucket = gradients(comm.rank(), comm.rank() == 0 ? odd_size : odd_size + 1);
+      auto bucket = varied_gradients(comm.rank(), comm.rank() == 0 ? odd_size : odd_size + 1);
       const auto exchange = make_exchange(spec, comm);
       try {
         exchange->start(bucket)->wait();

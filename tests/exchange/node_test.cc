@@ -42,10 +42,10 @@ struct Nodes {
 };
 
 const std::vector<std::vector<int>> all_worlds{{0, 1, 1, 1}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 1, 2, 2}};
-const auto worlds = std::span(all_worlds).first(support::sanitized ? 1 : all_worlds.size());
+const auto tried_worlds = std::span(all_worlds).first(support::sanitized ? 1 : all_worlds.size());
 
 TEST(NodeExchange, GivesTheMeanOfAllRanksAndTheSameBits) {
-  for (const auto& node : worlds)
+  for (const auto& node : tried_worlds)
     run_ranks(static_cast<Rank>(node.size()),
               [&](Communicator& comm) {
                 const Nodes nodes(comm, node);
@@ -72,7 +72,7 @@ TEST(NodeExchange, GivesTheMeanOfAllRanksAndTheSameBits) {
 // The last buckets are the smallest and most urgent, so that they overtake others inside a node, by chance on each in
 // another way. Nobody waits in order, or at all before the end.
 TEST(NodeExchange, BucketsThatOvertakeEachOtherMeetTheirLikes) {
-  for (const auto& node : worlds)
+  for (const auto& node : tried_worlds)
     run_ranks(static_cast<Rank>(node.size()),
               [&](Communicator& comm) {
                 const Nodes nodes(comm, node);

@@ -20,23 +20,23 @@ namespace {
 using support::run_ranks;
 using ::testing::HasSubstr;
 
-constexpr std::size_t count = 4096;
+constexpr std::size_t length = 4096;
 
 // Every other value is a hundredth of its neighbours, or as large as they are.
 std::vector<float> unlike(Rank rank, unsigned step) {
-  auto values = gradients(rank, count, step);
-  for (std::size_t i = 0; i < count; i += 2) values[i] *= 0.01F;
+  auto values = gradients(rank, length, step);
+  for (std::size_t i = 0; i < length; i += 2) values[i] *= 0.01F;
   return values;
 }
 // How much of the small ones' sum is lost, in parts of its energy.
 double loss_of_small(std::span<const float> average, Rank world, unsigned step) {
-  std::vector<double> exact(count);
+  std::vector<double> exact(length);
   for (Rank rank = 0; rank < world; ++rank) {
     const auto values = unlike(rank, step);
-    for (std::size_t i = 0; i < count; ++i) exact[i] += static_cast<double>(values[i]) / static_cast<double>(world);
+    for (std::size_t i = 0; i < length; ++i) exact[i] += static_cast<double>(values[i]) / static_cast<double>(world);
   }
   double error = 0, energy = 0;
-  for (std::size_t i = 0; i < count; i += 2) {
+  for (std::size_t i = 0; i < length; i += 2) {
     error += std::pow(static_cast<double>(average[i]) - exact[i], 2);
     energy += exact[i] * exact[i];
   }
@@ -48,7 +48,7 @@ TEST(Normalize, KeepsOfSmallValuesWhatACodeOfTheirBlockLoses) {
     run_ranks(world, [](Communicator& comm) {
       const std::string codec = "qsgd:3,block=256,rounding=nearest,ef=0";
       const auto plain = make_exchange(codec, comm), normalized = make_exchange("normalize+" + codec, comm);
-      const std::vector<Tensor> tensors{{.id = 1, .columns = count}};
+      const std::vector<Tensor> tensors{{.id = 1, .columns = length}};
       constexpr unsigned steps = 60;
       for (unsigned step = 0; step <= steps; ++step) {
         auto by_block = unlike(comm.rank(), step), by_value = by_block;
@@ -63,20 +63,21 @@ TEST(Normalize, KeepsOfSmallValuesWhatACodeOfTheirBlockLoses) {
         EXPECT_LT(loss_of_small(by_value, comm.world(), step), 0.5);
       }
       EXPECT_EQ(plain->state_bytes(), 0U);
-      EXPECT_EQ(normalized->state_bytes(), count * sizeof(float));
+      EXPECT_EQ(normalized->state_bytes(), length * sizeof(float));
     });
 }
 
 TEST(Normalize, AFloatIsWhatItWas) {
   run_ranks(2, [](Communicator& comm) {
     const auto exchange = make_exchange("normalize", comm), dense = make_exchange("none", comm);
-    const std::vector<Tensor> tensors{{.id = 1, .columns = count}};
+    const std::vector<Tensor> tensors{{.id = 1, .columns = length}};
     for (unsigned step = 0; step < 5; ++step) {
       auto a = unlike(comm.rank(), step), b = a;
       a[0] = b[0] = step == 1 ? 1e30F : 0;  // once huge, and nothing before and after
       exchange->start({.values = a, .tensors = tensors})->wait();
       dense->start({.values = b, .tensors = tensors})->wait();
-      for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(a[i], b[i], 2e-7 + 1e-6 * std::fabs(b[i])) << i << " in " << step;
+      for (std::size_t i = 0; i < length; ++i)
+        ASSERT_NEAR(a[i], b[i], 2e-7 + 1e-6 * std::fabs(b[i])) << i << " in " << step;
     }
   });
 }
@@ -86,7 +87,7 @@ TEST(Normalize, NoMagnitudeIsLost) {
   run_ranks(2, [](Communicator& comm) {
     for (const float scale : {1e-37F, 1e-20F, 1e12F}) {
       const auto exchange = make_exchange("normalize+int8:ef=0", comm);
-      const std::vector<Tensor> tensors{{.id = 1, .columns = count}};
+      const std::vector<Tensor> tensors{{.id = 1, .columns = length}};
       for (unsigned step = 0; step < 4; ++step) {
         auto bucket = unlike(comm.rank(), step);
         for (float& each : bucket) each *= scale;
@@ -104,7 +105,7 @@ TEST(Normalize, NoMagnitudeIsLost) {
 TEST(Normalize, ACheckpointGoesOnAsIfNothingHadHappened) {
   run_ranks(2, [](Communicator& comm) {
     for (const std::string spec : {"normalize+qsgd:3,rounding=nearest", "normalize+bf16"}) {
-      const std::vector<Tensor> tensors{{.id = 5, .columns = count}};
+      const std::vector<Tensor> tensors{{.id = 5, .columns = length}};
       const auto one = make_exchange(spec, comm), other = make_exchange(spec, comm),
                  values = make_exchange("int4", comm);
       std::vector<float> a, b;
@@ -120,7 +121,7 @@ TEST(Normalize, ACheckpointGoesOnAsIfNothingHadHappened) {
       one->start({.values = a, .tensors = tensors})->wait();
       other->start({.values = b, .tensors = tensors})->wait();
       EXPECT_EQ(a, b) << spec;
-      EXPECT_EQ(owed_in(values->save({.values = a, .tensors = tensors})), std::vector<float>(count));
+      EXPECT_EQ(owed_in(values->save({.values = a, .tensors = tensors})), std::vector<float>(length));
 
       // And what another codec owed is paid.
       const auto third = make_exchange(spec, comm);

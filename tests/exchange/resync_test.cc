@@ -24,7 +24,7 @@ using support::is_same_everywhere;
 using support::Loses;
 using support::on_ranks;
 
-constexpr std::size_t large = 300'001;
+constexpr std::size_t length = 300'001;
 constexpr int again_and_again = 3;  // so often averages are lost: longer than anybody waits
 
 void average_apart(Communicator& comm, const std::vector<float>& given, std::vector<float>& result,
@@ -51,16 +51,16 @@ TEST(Resync, RanksPartNoMoreThanTheyMayAndAreRealigned) {
       2,
       [&](Communicator& comm) {
         EXPECT_EQ(comm.resync(), steps);
-        std::vector<float> parameters(large);
+        std::vector<float> parameters(length);
         double apart = 0, given_apart = 0;
         for (unsigned step = 0; step < steps; ++step) {
-          const auto given = gradients(large, comm.rank(), step);
-          std::vector<float> result(large);
+          const auto given = gradients(length, comm.rank(), step);
+          std::vector<float> result(length);
           average_apart(comm, given, result);
-          for (std::size_t i = 0; i < large; ++i) parameters[i] -= result[i];
+          for (std::size_t i = 0; i < length; ++i) parameters[i] -= result[i];
           const auto all = support::everybodys(comm, result), inputs = support::everybodys(comm, given);
-          apart += square_of_difference(all.data(), all.data() + large, large);
-          given_apart += square_of_difference(inputs.data(), inputs.data() + large, large);
+          apart += square_of_difference(all.data(), all.data() + length, length);
+          given_apart += square_of_difference(inputs.data(), inputs.data() + length, length);
         }
         EXPECT_GT(apart, 0);
         EXPECT_FALSE(is_same_everywhere(comm, parameters));
@@ -78,11 +78,11 @@ TEST(Resync, RanksThatGiveTheSameGetItBackWhateverIsLost) {
   on_ranks(
       3,
       [&](Communicator& comm) {
-        const auto given = gradients(large, 0);
+        const auto given = gradients(length, 0);
         for (int step = 0; step < 4; ++step) {
-          std::vector<float> values(large);
+          std::vector<float> values(length);
           average_apart(comm, given, values);
-          for (std::size_t i = 0; i < large; ++i) ASSERT_NEAR(values[i], given[i], 1e-5);
+          for (std::size_t i = 0; i < length; ++i) ASSERT_NEAR(values[i], given[i], 1e-5);
         }
       },
       "udp:loss=0.2,resync=8");
@@ -94,8 +94,8 @@ TEST(Resync, NobodyWaitsForARankThatIsLate) {
   on_ranks(
       2,
       [&](Communicator& comm) {
-        const auto given = gradients(large, comm.rank());
-        std::vector<float> result(large), lost(large);
+        const auto given = gradients(length, comm.rank());
+        std::vector<float> result(length), lost(length);
         for (int step = 0; step < 6; ++step) average_apart(comm, given, result);
         comm.realign(result);
         const auto limit = std::chrono::steady_clock::now() + 60s;
@@ -106,7 +106,7 @@ TEST(Resync, NobodyWaitsForARankThatIsLate) {
         EXPECT_TRUE(rank_0_has_ended) << "it waited";
         // Rank 0 has taken its own for all. Of its half of the vector rank 1 hears that it came too late, or it does
         // not hear in time and takes its own too: what it gave is in the result or owed.
-        const std::size_t certain = comm.rank() == 0 ? large : large / 3;
+        const std::size_t certain = comm.rank() == 0 ? length : length / 3;
         for (std::size_t i = 0; i < certain && !HasFailure(); ++i)
           EXPECT_NEAR(result[i] + (comm.rank() == 0 ? 0 : lost[i]), given[i], 1e-4) << i;
         comm.realign(result);
@@ -143,7 +143,7 @@ TEST(Resync, RanksThatWantItUnlikeAreToldWhenTheyMeet) {
 
 TEST(Resync, ARankThatSumsExactlyIsFoundOut) {
   const auto problems = problems_of({"udp:loss=0.01,resync=8", "udp:loss=0.01,resync=8"}, [](Communicator& comm) {
-    auto values = gradients(large, comm.rank());
+    auto values = gradients(length, comm.rank());
     comm.run({.input = values,
               .output = values,
               .op = ReduceOp::average,

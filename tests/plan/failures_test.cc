@@ -15,7 +15,7 @@
 namespace ranvier {
 namespace {
 
-constexpr LinkSpeed one_byte_a_ns{.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(500)};
+constexpr LinkSpeed half_a_us_away{.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(500)};
 
 SimulatedRun crashed(Collective collective, const char* algorithm, const Topology& topology, Crash crash) {
   const Schedule schedule =
@@ -32,7 +32,7 @@ std::vector<Rank> waiting(const SimulatedRun& run) {
 // A ring's ranks have sent a chunk before they wait, each for the one before it. A round takes 1000 ns and two
 // latencies.
 TEST(Crash, StopsARingFromItsSuccessorOn) {
-  const Topology star = topology::star(4, one_byte_a_ns);
+  const Topology star = topology::star(4, half_a_us_away);
   const auto at_once = crashed(Collective::all_reduce, "ring", star, {.rank = 2, .at_ns = 0});
   EXPECT_THAT(waiting(at_once), testing::ElementsAre(3, 0, -1, 2));
   EXPECT_FALSE(at_once.folded);
@@ -45,7 +45,7 @@ TEST(Crash, StopsARingFromItsSuccessorOn) {
 }
 
 TEST(Crash, AfterTheEndChangesNothing) {
-  const Topology star = topology::star(5, one_byte_a_ns);
+  const Topology star = topology::star(5, half_a_us_away);
   for (const char* algorithm : {"ring", "direct", "binomial_tree"}) {
     const auto run = crashed(Collective::all_reduce, algorithm, star, {.rank = 2, .at_ns = 1e9});
     EXPECT_THAT(waiting(run), testing::Each(-2)) << algorithm;
@@ -57,7 +57,7 @@ TEST(Crash, AfterTheEndChangesNothing) {
 
 TEST(Crash, IsWaitedForByAllInADirectExchange) {
   const auto run =
-      crashed(Collective::all_reduce, "direct", topology::star(5, one_byte_a_ns), {.rank = 0, .at_ns = 10});
+      crashed(Collective::all_reduce, "direct", topology::star(5, half_a_us_away), {.rank = 0, .at_ns = 10});
   for (Rank rank = 1; rank < 5; ++rank) EXPECT_EQ(run.ends[static_cast<std::size_t>(rank)].waits_for, 0);
 }
 
@@ -65,10 +65,10 @@ TEST(Crash, IsWaitedForByAllInADirectExchange) {
 // through it, as from 0 to 2 around a ring.
 TEST(Crash, TakesWhatGoesThroughTheRankAlong) {
   const Crash crash{.rank = 1, .at_ns = 0};
-  const auto star = crashed(Collective::broadcast, "binomial_tree", topology::star(4, one_byte_a_ns), crash);
+  const auto star = crashed(Collective::broadcast, "binomial_tree", topology::star(4, half_a_us_away), crash);
   EXPECT_TRUE(star.ends[2].finished);
   EXPECT_TRUE(star.ends[3].finished);
-  const auto ring = crashed(Collective::broadcast, "binomial_tree", topology::ring(4, one_byte_a_ns), crash);
+  const auto ring = crashed(Collective::broadcast, "binomial_tree", topology::ring(4, half_a_us_away), crash);
   EXPECT_EQ(ring.ends[2].waits_for, 0);
   EXPECT_EQ(ring.ends[3].waits_for, 2);
 }
@@ -79,7 +79,7 @@ TEST(Crash, IsOfARankThatIsThere) {
 
 // Of a process the connections close: all its neighbours see that a way's latency later.
 TEST(Detection, OfAProcessTakesTheLatencyOfTheWay) {
-  const auto found = simulate_detection(topology::star(16, one_byte_a_ns), 5, Loss::process);
+  const auto found = simulate_detection(topology::star(16, half_a_us_away), 5, Loss::process);
   std::vector<Rank> by;
   for (const auto& each : found.by_themselves) {
     by.push_back(each.rank);
@@ -95,7 +95,7 @@ TEST(Detection, OfAHostTakesTheLimitOfSilence) {
   const double limit = std::chrono::duration<double, std::nano>(options.dead_after).count();
   const double beat = std::chrono::duration<double, std::nano>(options.suspect_after).count() / 4;
   for (const Rank world : {2, 3, 16, 1000}) {
-    const auto found = simulate_detection(topology::star(world, one_byte_a_ns), world / 2, Loss::host);
+    const auto found = simulate_detection(topology::star(world, half_a_us_away), world / 2, Loss::host);
     ASSERT_FALSE(found.by_themselves.empty()) << world;
     EXPECT_GE(found.by_themselves.front().ns, limit - beat) << world;
     EXPECT_LE(found.by_themselves.front().ns, limit + beat) << world;

@@ -21,7 +21,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr std::size_t size = 1003;
+constexpr std::size_t parameters = 1003;
 constexpr float rate = 0.25F;
 
 std::unique_ptr<SyncPolicy> policy(const char* spec) { return make_sync_policy(spec, {}); }
@@ -36,7 +36,7 @@ TEST(OwnPace, EveryUpdateIsAppliedOnceByItsShareOfSamplesHoweverManyStepsEachRan
     for (const char* spec : {"async:staleness=0", "async:staleness=0,ranges=7"})
       run_ranks(world, [&](Communicator& comm) {
         const auto r = static_cast<float>(comm.rank());
-        std::vector<float> x(size, 8);
+        std::vector<float> x(parameters, 8);
         OwnPace pace(comm, *policy(spec), x, {.samples = 1.0 + comm.rank()});
         double expected = 8;
         const double all_samples = world * (world + 1) / 2.0;
@@ -56,11 +56,11 @@ TEST(OwnPace, EveryUpdateIsAppliedOnceByItsShareOfSamplesHoweverManyStepsEachRan
 
 TEST(OwnPace, WhatAProgramHoldsInAnotherTypeCountsFromThere) {
   run_ranks(2, [&](Communicator& comm) {
-    std::vector<float> x(size, 1.0F / 3);
+    std::vector<float> x(parameters, 1.0F / 3);
     OwnPace pace(comm, *policy("async:staleness=0"), x);
     for (int step = 0; step < 3; ++step) {
-      std::vector<float> coarse(size);
-      for (std::size_t i = 0; i < size; ++i) coarse[i] = std::round(x[i] * 4) / 4;
+      std::vector<float> coarse(parameters);
+      for (std::size_t i = 0; i < parameters; ++i) coarse[i] = std::round(x[i] * 4) / 4;
       x = coarse;
       descend(x, 1);
       pace.step({.rate = rate}, x, coarse);
@@ -77,7 +77,7 @@ TEST(OwnPace, ABoundHoldsTheFastBackButNotForThoseWhoRest) {
   int ahead = 0;
   run_ranks(3, [&](Communicator& comm) {
     const auto rank = static_cast<std::size_t>(comm.rank());
-    std::vector<float> x(size, 1);
+    std::vector<float> x(parameters, 1);
     OwnPace pace(comm, *policy("ssp:2"), x);
     for (int round = 0; round < 3; ++round) {
       // Rank 2 has the fewest steps and takes long over each, and waits for the others to be as far ahead as they may:
@@ -122,7 +122,7 @@ TEST(OwnPace, GroupsFormBySpeedAndWaitForNobodyWhoHasEnded) {
     run_ranks(4,
               [&](Communicator& comm) {
                 const bool is_fast = comm.rank() % 2 == 0;
-                std::vector<float> x(size, 1);
+                std::vector<float> x(parameters, 1);
                 OwnPace pace(comm, *policy("group:1.3"), x, {.samples = 8, .compress = codec});
                 EXPECT_THAT(pace.groups(), ElementsAre(0, 1, 2, 3));
                 for (int round = 0; round < 2; ++round) {
@@ -147,7 +147,7 @@ TEST(OwnPace, GroupsFormBySpeedAndWaitForNobodyWhoHasEnded) {
 TEST(OwnPace, AGroupOfAllAveragesBySamples) {
   run_ranks(3,
             [&](Communicator& comm) {
-              std::vector<float> x(size, 0);
+              std::vector<float> x(parameters, 0);
               const double samples = 1.0 + comm.rank();
               OwnPace pace(comm, *policy("group:4"), x, {.samples = samples});
               for (int step = 0; step < 10; ++step)
@@ -170,7 +170,7 @@ TEST(OwnPace, AGroupOfAllAveragesBySamples) {
 TEST(OwnPace, GroupsAreFormedAnewWhereSpeedsHaveChanged) {
   run_ranks(3,
             [&](Communicator& comm) {
-              std::vector<float> x(size, 0);
+              std::vector<float> x(parameters, 0);
               OwnPace pace(comm, *policy("group:1.3"), x);
               const auto train = [&](double seconds, int steps) {
                 for (int step = 0; step < steps; ++step) pace.step({.rate = rate, .seconds = seconds}, x);
@@ -199,7 +199,7 @@ TEST(OwnPace, GroupsAreFormedAnewWhereSpeedsHaveChanged) {
 TEST(OwnPace, GroupsOfUnknownSpeedsWait) {
   run_ranks(3,
             [&](Communicator& comm) {
-              std::vector<float> x(size, 0);
+              std::vector<float> x(parameters, 0);
               OwnPace pace(comm, *policy("group:1.3"), x);
               for (int meeting = 0; meeting < 3; ++meeting) {
                 for (int step = 0; step < 6 * (comm.rank() + 1); ++step)
@@ -218,7 +218,7 @@ TEST(OwnPace, GroupsOfUnknownSpeedsWait) {
 TEST(OwnPace, PeersKeepTheSumAndMeetInTheMean) {
   for (const auto& [world, codec] : {std::pair{2, "none"}, {3, "none"}, {4, "none"}, {4, "int8"}, {5, "hadamard+int4"}})
     run_ranks(world, [&, world = world, codec = codec](Communicator& comm) {
-      std::vector<float> x(size, 0);
+      std::vector<float> x(parameters, 0);
       OwnPace pace(comm, *policy("ad-psgd"), x, {.compress = codec});
       double expected = 0;
       for (int meeting = 1; meeting <= 2; ++meeting) {
@@ -247,26 +247,26 @@ TEST(OwnPace, CodesOfUpdatesLoseNothingForGood) {
       const auto slope = [](std::size_t value, Rank rank) {
         return static_cast<float>(value % 7) + 2 * static_cast<float>(rank) - 3;
       };
-      std::vector<float> x(size, 1);
+      std::vector<float> x(parameters, 1);
       OwnPace pace(comm, *policy(spec), x, {.compress = "topk:0.1"});
       for (int step = 0; step < 60; ++step) {
-        for (std::size_t i = 0; i < size; ++i) x[i] -= rate * slope(i, comm.rank());
+        for (std::size_t i = 0; i < parameters; ++i) x[i] -= rate * slope(i, comm.rank());
         pace.step({.rate = rate}, x);
       }
       std::vector<float> owed = pace.owed();
-      ASSERT_EQ(owed.size(), size);
+      ASSERT_EQ(owed.size(), parameters);
       pace.meet(x, OwnPace::Then::ends);
       comm.all_reduce(owed, {.op = ReduceOp::sum});
-      for (std::size_t i = 0; i < size; ++i)  // rank 1's slope is the mean
+      for (std::size_t i = 0; i < parameters; ++i)  // rank 1's slope is the mean
         ASSERT_NEAR(x[i], 1 - rate * (60 * slope(i, 1) - owed[i] / 3), 1e-3) << spec << ", value " << i;
-      EXPECT_LT(pace.bytes_sent(), 60 * size * 4 / 2);
+      EXPECT_LT(pace.bytes_sent(), 60 * parameters * 4 / 2);
     });
 }
 
 // What a codec has held back is of the rates that there were: at a rate of 0 the model stays near where it is.
 TEST(OwnPace, ARateOfZeroDoesNotPushWhatIsOwedAtAnother) {
   run_ranks(2, [&](Communicator& comm) {
-    std::vector<float> x(size, 1);
+    std::vector<float> x(parameters, 1);
     OwnPace pace(comm, *policy("async:staleness=0"), x, {.compress = "topk:0.01"});
     constexpr float slow = 1e-3F;
     for (int step = 0; step < 20; ++step) {
@@ -281,7 +281,7 @@ TEST(OwnPace, ARateOfZeroDoesNotPushWhatIsOwedAtAnother) {
 
 TEST(OwnPace, SharesAreOfTheSamplesThatThereAreNow) {
   run_ranks(2, [&](Communicator& comm) {
-    std::vector<float> x(size, 0);
+    std::vector<float> x(parameters, 0);
     OwnPace pace(comm, *policy("async:staleness=0"), x);
     pace.set_samples(comm.rank() == 0 ? 3 : 5);
     pace.meet(x, OwnPace::Then::goes_on);
@@ -294,7 +294,7 @@ TEST(OwnPace, SharesAreOfTheSamplesThatThereAreNow) {
 
 TEST(OwnPace, RanksThatDoNotEndTogetherAreToldSo) {
   run_ranks(3, [](Communicator& comm) {
-    std::vector<float> x(size, 1);
+    std::vector<float> x(parameters, 1);
     {
       OwnPace pace(comm, *policy("async"), x);
       try {
@@ -324,7 +324,7 @@ TEST(OwnPace, WhatCannotBeIsRefused) {
   EXPECT_THAT(refusal("ad-psgd", "topk:0.01"), HasSubstr("take int4, int8"));
   EXPECT_THAT(refusal("ssp:3", "powersgd:4"), HasSubstr("powersgd"));
   run_ranks(1, [](Communicator& comm) {
-    std::vector<float> x(size, 1);
+    std::vector<float> x(parameters, 1);
     EXPECT_THROW(OwnPace(comm, *policy("async"), x, {.samples = 0}), Error);
     OwnPace pace(comm, *policy("async"), x);
     EXPECT_THROW(pace.step({.samples = std::nan("")}, x), Error);

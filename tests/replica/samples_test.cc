@@ -19,7 +19,7 @@ namespace {
 using support::run_ranks;
 using testing::HasSubstr;
 
-constexpr double rate = 0.05;
+constexpr double learning_rate = 0.05;
 
 TEST(Synchronizer, WhoeverHasNoSamplesMovesNobody) {
   run_ranks(4,
@@ -31,7 +31,7 @@ TEST(Synchronizer, WhoeverHasNoSamplesMovesNobody) {
               for (std::uint64_t step = 1; step <= 4; ++step) {
                 EXPECT_FALSE(sync.begin_step(step - 1));
                 if (comm.rank() < 2) x[0] += comm.rank() == 0 ? 1.0F : 5.0F;
-                sync.end_step(step, rate, x);
+                sync.end_step(step, learning_rate, x);
                 if (step == 2) {
                   EXPECT_FLOAT_EQ(x[0], comm.rank() < 2 ? 4 : 0) << "a node without samples has nothing to average";
                 }
@@ -48,7 +48,7 @@ TEST(Synchronizer, TheMeanOfAllReplicasIsTheirsByWeight) {
               std::vector<float> x{0};
               sync.begin(x);
               x[0] = comm.rank() == 0 ? 1.0F : 5.0F;
-              sync.end_step(1, rate, x);
+              sync.end_step(1, learning_rate, x);
               EXPECT_FALSE(sync.agreed());
               sync.mean(x);
               EXPECT_FLOAT_EQ(x[0], 2);

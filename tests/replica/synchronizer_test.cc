@@ -53,7 +53,7 @@ struct Descent {
   const std::vector<std::size_t>& of(std::size_t step) const { return rest.empty() || step % 6 != 5 ? shares : rest; }
 };
 
-constexpr float rate = 0.05F;
+constexpr float descent_rate = 0.05F;
 
 struct Replica {
   std::vector<float> x = std::vector<float>(size, 0.1F);
@@ -62,7 +62,7 @@ struct Replica {
   void step(std::span<const float> gradient, float momentum) {
     for (std::size_t i = 0; i < size; ++i) {
       m[i] = momentum * m[i] + gradient[i];
-      x[i] -= rate * m[i];
+      x[i] -= descent_rate * m[i];
     }
   }
 };
@@ -95,7 +95,7 @@ std::vector<std::vector<float>> descend(Communicator& comm, SynchronizerOptions 
     add_gradient(replica.x, step * all + before, shares[rank], shared ? sync->gradient_weight() : 1, gradient);
     if (shared) sync->gradients()->start(gradient)->wait();
     if (shared || shares[rank] > 0) replica.step(gradient, descent.momentum);
-    sync->end_step(step + 1, rate, replica.x);
+    sync->end_step(step + 1, descent_rate, replica.x);
     trace.push_back(replica.x);
   }
   sync->end(replica.x);
@@ -167,7 +167,7 @@ std::vector<std::vector<float>> alone(const Descent& descent, std::size_t groups
   return trace;
 }
 
-float distance(std::span<const float> a, std::span<const float> b) {
+float largest_difference(std::span<const float> a, std::span<const float> b) {
   float most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
   return most;
@@ -185,7 +185,7 @@ TEST(Synchronizer, BspIsOneProcessWithTheBigBatchToRounding) {
       ++schedules;
       for (const auto& trace : traces(world, {.sync = "bsp"}, descent, nullptr, algorithm.name))
         for (std::size_t step = 0; step < trace.size(); ++step)
-          ASSERT_LT(distance(trace[step], expected[step]), 1e-5F) << algorithm.name;
+          ASSERT_LT(largest_difference(trace[step], expected[step]), 1e-5F) << algorithm.name;
     }
   }
   EXPECT_GT(schedules, 20);
@@ -196,7 +196,7 @@ TEST(Synchronizer, WeightsMakeUnevenSharesTheSameBigBatch) {
   const auto expected = alone(uneven);
   for (const std::string spec : {"bsp", "local:1", "node:1", "hierarchy:node=1,rack=1,world=1"})
     for (const auto& trace : traces(4, {.sync = spec, .place = places_for(spec, "node=2", "rack=1")}, uneven))
-      EXPECT_LT(distance(trace.back(), expected.back()), 1e-5F) << spec;
+      EXPECT_LT(largest_difference(trace.back(), expected.back()), 1e-5F) << spec;
 }
 
 // As the last steps of epochs are, where all that is left may be one worker's.
@@ -204,8 +204,8 @@ TEST(Synchronizer, AShorterStepCountsByItsSamples) {
   for (const auto& rest : {std::vector<std::size_t>{2, 1, 2, 2}, {2, 1, 0, 0}, {0, 0, 0, 1}}) {
     const Descent descent{.shares = {1, 9, 2, 4}, .stop = 8, .rest = rest};
     const auto is_near = [](const Traces& all, const std::vector<std::vector<float>>& expected) {
-      return std::ranges::all_of(all,
-                                 [&](const auto& trace) { return distance(trace.back(), expected.back()) < 1e-5F; });
+      return std::ranges::all_of(
+          all, [&](const auto& trace) { return largest_difference(trace.back(), expected.back()) < 1e-5F; });
     };
     EXPECT_TRUE(is_near(traces(4, {.sync = "bsp"}, descent), alone(descent)));
     EXPECT_TRUE(is_near(traces(4, {.sync = "local:9"}, descent), alone(descent, 4, 9)));
@@ -219,7 +219,7 @@ TEST(Synchronizer, AShorterStepCountsByItsSamples) {
 TEST(Synchronizer, LocalOfPeriodOneIsBsp) {
   const auto bsp = traces(4, {.sync = "bsp"});
   const auto local = traces(4, {.sync = "local:1"});
-  for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_LT(distance(local[rank].back(), bsp[0].back()), 1e-5F);
+  for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_LT(largest_difference(local[rank].back(), bsp[0].back()), 1e-5F);
 }
 
 TEST(Synchronizer, OneWorkerTrainsAsIfThereWereNoPolicyBitByBit) {
@@ -250,7 +250,7 @@ TEST(Synchronizer, NodesOfUnequalSizesCountByTheirSamples) {
   const Descent step{.steps = 3, .momentum = 0, .shares = {4, 4, 4}};
   const auto expected = alone({.steps = 1, .momentum = 0, .shares = {4, 4, 4}});
   for (const auto& trace : traces(3, {.sync = "node:1", .place = "node=2"}, step))
-    EXPECT_LT(distance(trace.front(), expected.front()), 1e-5F);
+    EXPECT_LT(largest_difference(trace.front(), expected.front()), 1e-5F);
 }
 
 TEST(Synchronizer, EverybodyEndsWithTheSameBits) {
@@ -282,7 +282,7 @@ TEST(Synchronizer, GossipSendsOneMessageAStepAndStaysNearTheBigBatch) {
   const auto all = traces(4, {.sync = "gossip", .place = "node=2"}, {.stop = 11}, &traffic);
   const auto whole = traces(4, {.sync = "gossip", .place = "node=2"});
   const auto bsp = traces(4, {.sync = "bsp"});
-  EXPECT_LT(distance(all[0].back(), bsp[0].back()), 0.03F);
+  EXPECT_LT(largest_difference(all[0].back(), bsp[0].back()), 0.03F);
   for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(all[rank].back(), whole[0].back()) << "saved at step 11";
   traces(4, {.sync = "gossip", .place = "node=2"}, {}, &traffic);
   EXPECT_EQ(traffic[0].rounds_inside + traffic[0].rounds_between, 24U + 1U);
@@ -298,7 +298,7 @@ TEST(Synchronizer, GossipByACodecStaysNearTheBigBatchAndSavesWhatPeersKnow) {
     const auto resumed = traces(4, options, {.stop = 11});
     for (std::size_t rank = 0; rank < 4; ++rank) ASSERT_EQ(resumed[rank], all[rank]) << compress;
     const auto bsp = traces(4, {.sync = "bsp"});
-    EXPECT_LT(distance(all[0].back(), bsp[0].back()), 0.06F) << compress;
+    EXPECT_LT(largest_difference(all[0].back(), bsp[0].back()), 0.06F) << compress;
   }
 }
 
@@ -316,12 +316,12 @@ void expect_consensus(Rank world, const std::string& compress, bool flat) {
                     flat ? static_cast<float>(comm.rank()) : std::sin(static_cast<float>(i * i * (comm.rank() + 1)));
               auto mean = x;
               comm.all_reduce(mean, {.op = ReduceOp::average});
-              const float before = distance(x, mean);
+              const float before = largest_difference(x, mean);
               for (std::uint64_t step = 1; step <= 100; ++step) {
                 sync.begin_step(step - 1);
-                sync.end_step(step, rate, x);
+                sync.end_step(step, descent_rate, x);
               }
-              EXPECT_LT(distance(x, mean), 0.05F * before + 1e-4F) << compress << " of " << world;
+              EXPECT_LT(largest_difference(x, mean), 0.05F * before + 1e-4F) << compress << " of " << world;
               auto after = x;
               comm.all_reduce(after, {.op = ReduceOp::average});
               for (std::size_t i = 0; i < length; ++i)
@@ -391,7 +391,7 @@ TEST(Synchronizer, CodecsWorkOnHowFarReplicasHaveCome) {
   const auto plain = traces(4, {.sync = "local:6"});
   const auto coded = traces(4, {.sync = "local:6", .compress = "int8"});
   // Half a step of int8 of what a period changes, twice a period.
-  EXPECT_LT(distance(coded[0].back(), plain[0].back()), 0.005F);
+  EXPECT_LT(largest_difference(coded[0].back(), plain[0].back()), 0.005F);
   EXPECT_NE(coded[0].back(), plain[0].back());
 }
 
@@ -413,7 +413,7 @@ TEST(Synchronizer, WaysToAverageWholeBucketsWorkOnChangesToo) {
   const auto plain = traces(4, {.sync = "local:6"});
   for (const std::string compress : {"thc:8", "switchml"}) {
     const auto coded = traces(4, {.sync = "local:6", .compress = compress});
-    EXPECT_LT(distance(coded[0].back(), plain[0].back()), 0.02F) << compress;
+    EXPECT_LT(largest_difference(coded[0].back(), plain[0].back()), 0.02F) << compress;
     EXPECT_NE(coded[0].back(), plain[0].back()) << compress;
     for (std::size_t rank = 1; rank < 4; ++rank) ASSERT_EQ(coded[rank].back(), coded[0].back()) << compress;
   }
@@ -453,7 +453,7 @@ TEST(Synchronizer, DiLoCoOverSeveralPeriodsIsTorchsNesterovAndEndsWithThePlainMe
   }
   for (std::size_t i = 0; i < size; ++i) at[i] = mean(i);
   for (const auto& trace : traces(4, {.sync = "diloco:7,rate=0.7,momentum=0.9"}))
-    EXPECT_LT(distance(trace.back(), at), 1e-5F);
+    EXPECT_LT(largest_difference(trace.back(), at), 1e-5F);
 }
 
 TEST(Synchronizer, DiLoCoWhoseOuterStepChangesNothingIsLocalBitByBit) {
@@ -498,7 +498,7 @@ TEST(Synchronizer, FragmentsKeepTensorsWhole) {
               for (const std::string spec : {"diloco:6,fragments=3", "diloco:6,fragments=2"}) {
                 Synchronizer sync(comm, {.sync = spec, .compress = "powersgd:1"});
                 sync.begin(x, tensors);
-                sync.end_step(1, rate, x);
+                sync.end_step(1, descent_rate, x);
                 sync.end(x);
                 EXPECT_EQ(x, std::vector<float>(size, 0.5F));
               }

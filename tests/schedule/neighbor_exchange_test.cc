@@ -33,7 +33,7 @@ void for_each_grid(Visit visit) {
     }
 }
 
-std::string name(const Schedule& schedule) {
+std::string grid_name(const Schedule& schedule) {
   return testing::PrintToString(schedule.grid.dims) + ", periodic " + testing::PrintToString(schedule.grid.periodic);
 }
 
@@ -62,13 +62,13 @@ TEST(NeighborExchange, IsProvenOnEveryGrid) {
     for (const std::size_t count : {0, 1, 5})
       for (const std::size_t buffered : {0, 1, 2}) {
         const Verdict verdict = verify(schedule, {.count = count, .slice_bytes = 8, .buffered_slices = buffered});
-        EXPECT_TRUE(verdict.ok) << name(schedule) << ": " << verdict.problem;
+        EXPECT_TRUE(verdict.ok) << grid_name(schedule) << ": " << verdict.problem;
       }
   });
 }
 
 // Sizes differ by direction and from link to link; some parts are empty.
-std::size_t part(Rank from, std::uint32_t direction) {
+std::size_t part_towards(Rank from, std::uint32_t direction) {
   return static_cast<std::size_t>(from * 7 + static_cast<Rank>(direction) * 5) % 4 * 3 % 8;
 }
 
@@ -80,8 +80,8 @@ Layout uneven_layout(const Schedule& schedule, Rank rank) {
   };
   for (std::uint32_t direction = 0; direction < schedule.chunks; ++direction) {
     const Rank beside = neighbor(schedule.grid, rank, direction);
-    add(layout.input, part(rank, direction));
-    add(layout.output, beside == no_neighbor ? 2 : part(beside, opposite(direction)));
+    add(layout.input, part_towards(rank, direction));
+    add(layout.output, beside == no_neighbor ? 2 : part_towards(beside, opposite(direction)));
   }
   return layout;
 }
@@ -96,7 +96,7 @@ TEST(NeighborExchange, IsProvenWithPartsOfDifferentSizes) {
           compile(schedule, rank, layouts.back(), {.element_bytes = verified_element_bytes, .slice_bytes = 8}));
     }
     const Verdict verdict = verify(schedule, layouts, programs, {.slice_bytes = 8});
-    EXPECT_TRUE(verdict.ok) << name(schedule) << ": " << verdict.problem;
+    EXPECT_TRUE(verdict.ok) << grid_name(schedule) << ": " << verdict.problem;
   });
 }
 

@@ -12,16 +12,16 @@ namespace ranvier {
 namespace {
 
 constexpr std::size_t element = 4;
-constexpr std::size_t part = 40 * element;  // bytes of a chunk, or of a rank's part
+constexpr std::size_t part_bytes = 40 * element;  // bytes of a chunk, or of a rank's part
 
-std::size_t vector_bytes(const Schedule& schedule) { return part * schedule.chunks; }
+std::size_t vector_bytes(const Schedule& schedule) { return part_bytes * schedule.chunks; }
 
 // The most that a rank sends or receives, and how often, compiled.
 RankCost compiled_busiest(const Schedule& schedule, std::size_t slice_bytes) {
   RankCost most;
   const bool whole = schedule.collective == Collective::all_reduce || schedule.collective == Collective::reduce ||
                      schedule.collective == Collective::broadcast;
-  const std::size_t count = part / element * (whole ? schedule.chunks : 1);
+  const std::size_t count = part_bytes / element * (whole ? schedule.chunks : 1);
   for (Rank rank = 0; rank < schedule.world; ++rank) {
     const Program program = compile(schedule, rank, even_layout(schedule, rank, count, element),
                                     {.element_bytes = element, .slice_bytes = slice_bytes});
@@ -49,7 +49,7 @@ TEST(ScheduleCost, CountsWhatProgramsDo) {
       for (const AlgorithmSpec& spec : candidates(collective, world)) {
         const Schedule schedule = spec.algorithm().build({.collective = collective, .world = world, .dims = spec.dims});
         const ScheduleCost cost(schedule);
-        for (const std::size_t slice : {std::size_t{1} << 20, part, part / 4}) {
+        for (const std::size_t slice : {std::size_t{1} << 20, part_bytes, part_bytes / 4}) {
           const RankCost expected = compiled_busiest(schedule, slice);
           const RankCost found = cost.busiest(vector_bytes(schedule), slice);
           EXPECT_DOUBLE_EQ(found.bytes, expected.bytes)

@@ -16,12 +16,12 @@ namespace {
 using Parts = std::vector<std::size_t>;
 
 // Slices of two elements: parts of none, of one slice and of several.
-constexpr std::size_t slice_bytes = 8;
-std::size_t part(Rank from, Rank to) { return static_cast<std::size_t>((from * 7 + to * 5) % 4 * 3 % 8); }
+constexpr std::size_t two_elements = 8;
+std::size_t part_between(Rank from, Rank to) { return static_cast<std::size_t>((from * 7 + to * 5) % 4 * 3 % 8); }
 
 Parts parts_of(Rank world) {
   Parts parts;
-  for (Rank rank = 0; rank < world; ++rank) parts.push_back(part(rank, 1));
+  for (Rank rank = 0; rank < world; ++rank) parts.push_back(part_between(rank, 1));
   return parts;
 }
 
@@ -58,8 +58,8 @@ Layout layout(const Schedule& schedule, Rank rank, const Parts& parts) {
     default: {
       Parts sent, received;
       for (Rank peer = 0; peer < schedule.world; ++peer) {
-        sent.push_back(part(rank, peer));
-        received.push_back(part(peer, rank));
+        sent.push_back(part_between(rank, peer));
+        received.push_back(part_between(peer, rank));
       }
       return {.input = extents(sent), .output = extents(received)};
     }
@@ -68,25 +68,25 @@ Layout layout(const Schedule& schedule, Rank rank, const Parts& parts) {
   return result;
 }
 
-struct Compiled {
+struct CompiledParts {
   std::vector<Layout> layouts;
   std::vector<Program> programs;
 };
 
-Compiled compiled(const Schedule& schedule, const Parts& parts, bool in_place = false) {
-  Compiled all;
+CompiledParts compiled(const Schedule& schedule, const Parts& parts, bool in_place = false) {
+  CompiledParts all;
   for (Rank rank = 0; rank < schedule.world; ++rank) {
     all.layouts.push_back(layout(schedule, rank, parts));
     all.programs.push_back(
         compile(schedule, rank, all.layouts.back(),
-                {.element_bytes = verified_element_bytes, .slice_bytes = slice_bytes, .in_place = in_place}));
+                {.element_bytes = verified_element_bytes, .slice_bytes = two_elements, .in_place = in_place}));
   }
   return all;
 }
 
 Verdict expect_proven(const Schedule& schedule, const Parts& parts, bool in_place) {
-  const Compiled all = compiled(schedule, parts, in_place);
-  const VerifyOptions options{.slice_bytes = slice_bytes, .in_place = in_place};
+  const CompiledParts all = compiled(schedule, parts, in_place);
+  const VerifyOptions options{.slice_bytes = two_elements, .in_place = in_place};
   Verdict verdict = verify(schedule, all.layouts, all.programs, options);
   EXPECT_TRUE(verdict.ok) << name(schedule) << ", " << name(options) << ": " << verdict.problem;
   return verdict;

@@ -1,9 +1,11 @@
-// A folder of its own for each test, gone with everything in it when the test ends.
+// A folder of its own for each test, gone with everything in it when the test ends; and what stands in a file.
 #pragma once
 
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -28,5 +30,10 @@ class TemporaryFolder {
  private:
   std::filesystem::path path_;
 };
+
+inline std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
 
 }  // namespace ranvier::support

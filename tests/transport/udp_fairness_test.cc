@@ -23,7 +23,7 @@ using support::UdpPath;
 
 constexpr double rate = 12.5e6;  // bytes a second
 
-PathOptions line(std::chrono::milliseconds delay, double queue_seconds) {
+PathOptions line_with_queue(std::chrono::milliseconds delay, double queue_seconds) {
   return {.bytes_per_second = rate,
           .queue_bytes = static_cast<std::size_t>(rate * queue_seconds),
           .delay = delay,
@@ -62,7 +62,7 @@ void expect_fair_beside(double least_one_way, double least_both_ways) {
       double udp = 0, tcp = 0;
       constexpr std::array begins{0.0, 0.35, 0.7};
       for (const double begin : begins) {
-        UdpPath path(line(delay, queue));
+        UdpPath path(line_with_queue(delay, queue));
         for (std::size_t end = 0; end < ways; ++end) path.add_rival(end, std::make_unique<Rival>(), begin);
         const auto found = shares(path, 1, ways, 3, 12);
         udp += found[0] / begins.size();
@@ -82,7 +82,7 @@ TEST(UdpFairness, shares_with_cubic) { expect_fair_beside<CubicRival>(0.33, 0.2)
 TEST(UdpFairness, shares_with_bbr) { expect_fair_beside<BbrRival>(0.25, 0.33); }
 
 TEST(UdpFairness, has_the_line_again_when_tcp_is_gone) {
-  UdpPath path(line(1ms, 0.05));
+  UdpPath path(line_with_queue(1ms, 0.05));
   path.add_rival(0, std::make_unique<CubicRival>(), 0);
   EXPECT_LT(shares(path, 1, 1, 2, 6)[0], 0.65);
   path.remove_rivals();
@@ -92,7 +92,7 @@ TEST(UdpFairness, has_the_line_again_when_tcp_is_gone) {
 
 // Several of its own kind are no rivals whose queue has to be outdone.
 TEST(UdpFairness, does_not_escalate_among_its_own) {
-  UdpPath path(line(1ms, 0.05));
+  UdpPath path(line_with_queue(1ms, 0.05));
   for (int i = 0; i < 3; ++i) path.add_rival(0, std::make_unique<ModelRival>(rate), 0);
   double sum = 0;
   for (const double share : shares(path, 3, 1, 2, 10)) {
@@ -106,7 +106,7 @@ TEST(UdpFairness, does_not_escalate_among_its_own) {
 // As training sends: between bursts there is nothing to ask the queue by.
 TEST(UdpFairness, never_stands_still_where_bursts_and_pauses_take_turns) {
   for (const double queue : {0.004, 0.02, 0.05}) {
-    PathOptions options = line(10ms, queue);
+    PathOptions options = line_with_queue(10ms, queue);
     UdpPath path(options);
     path.add_rival(0, std::make_unique<CubicRival>(), 0);
     const std::vector<std::byte> memory(256 << 10);
@@ -132,7 +132,7 @@ TEST(UdpFairness, never_stands_still_where_bursts_and_pauses_take_turns) {
 
 TEST(UdpFairness, is_alone_on_a_line_of_its_own) {
   for (const double loss : {0.0, 0.01}) {
-    PathOptions options = line(20ms, 0.05);
+    PathOptions options = line_with_queue(20ms, 0.05);
     options.loss = loss;
     UdpPath path(options);
     double shared = 0, looks = 0, next = 0;

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <vector>
 
 #include "ranvier/error.h"
 #include "transport/udp_path.h"
+#include "transport/udp_world.h"
 
 namespace ranvier::transport {
 namespace {
@@ -19,16 +19,10 @@ namespace {
 using Piece = UdpPartialReceives::Piece;
 using namespace std::chrono_literals;
 using support::PathOptions;
+using support::random_bytes;
 using support::UdpPath;
 
 constexpr std::size_t piece = PartialMessages::piece_bytes;
-
-std::vector<std::byte> random_bytes(std::size_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<std::byte> bytes(count);
-  std::ranges::generate(bytes, [&] { return static_cast<std::byte>(random()); });
-  return bytes;
-}
 
 // All of a message.
 void add(UdpPartialSends& sends, std::uint32_t ticket, ConstBytes message) {

@@ -9,9 +9,9 @@ using namespace std::chrono_literals;
 using Time = WayBack::Time;
 
 // Packets on a path of 5 ms each way between clocks that differ by `offset`.
-class Path {
+class TimedPath {
  public:
-  explicit Path(std::chrono::nanoseconds offset) : offset_(offset) {}
+  explicit TimedPath(std::chrono::nanoseconds offset) : offset_(offset) {}
 
   // What the acknowledgement is said to have waited, where it and its packet waited so long.
   WayBack::Duration told(std::chrono::nanoseconds there, std::chrono::nanoseconds back) {
@@ -30,7 +30,7 @@ class Path {
 
 TEST(WayBack, IsToldFromTheWayThereWhateverTheClocksShow) {
   for (const std::chrono::nanoseconds offset : {0s, 1s, 3000s, 4294s, -3s}) {
-    Path path(offset);
+    TimedPath path(offset);
     EXPECT_EQ(path.told(0ms, 0ms), 0ms);
     EXPECT_LE(path.told(10ms, 0ms), 2us);
     EXPECT_NEAR(static_cast<double>((path.told(0ms, 25ms) - 25ms).count()), 0, 2000);
@@ -41,7 +41,7 @@ TEST(WayBack, IsToldFromTheWayThereWhateverTheClocksShow) {
 
 TEST(WayBack, ClocksMayRunApart) {
   for (const auto drift : {-100us, 100us}) {
-    Path path(0s);
+    TimedPath path(0s);
     for (int second = 0; second < 600; ++second) {
       path.pass(1s);
       path.drift(drift);

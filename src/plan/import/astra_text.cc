@@ -36,9 +36,9 @@ std::vector<Word> words_of(std::string_view text, std::size_t begin, std::size_t
   return words;
 }
 
-class Reader {
+class AstraReader {
  public:
-  Reader(const std::filesystem::path& path, std::string_view text, AstraGroups groups)
+  AstraReader(const std::filesystem::path& path, std::string_view text, AstraGroups groups)
       : file_(path.string()), text_(text), groups_(groups), workload_{.name = path.stem().string()} {}
 
   Workload read() {
@@ -216,7 +216,7 @@ class Reader {
 
 Workload read_astra_workload(const std::filesystem::path& path, AstraGroups groups) {
   const std::string text = plan::read_text(path);
-  return Reader(path, text, groups).read();
+  return AstraReader(path, text, groups).read();
 }
 
 }  // namespace ranvier

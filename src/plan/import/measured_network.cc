@@ -14,7 +14,7 @@
 namespace ranvier {
 namespace {
 
-constexpr std::int64_t most_ranks = 4096;
+constexpr std::int64_t most_measured_ranks = 4096;
 constexpr double bytes_of_gbit = 1e9 / 8;
 
 // What each rank sends to and receives from the peer with which it is fastest.
@@ -43,15 +43,15 @@ bool is_of_ring(const MeasuredLink& link, std::span<const Rank> ranks) {
   return from != ranks.end() && link.to == (from + 1 == ranks.end() ? ranks.front() : from[1]);
 }
 
-class Reader {
+class NetworkReader {
  public:
-  explicit Reader(const std::filesystem::path& path) : name_(path.string()), file_(path) {}
+  explicit NetworkReader(const std::filesystem::path& path) : name_(path.string()), file_(path) {}
 
   MeasuredNetwork read() const {
     const auto& root = file_.root();
     file_.allow_keys(root, "a network", {"world", "transport", "loss_by", "link", "machine"});
     MeasuredNetwork network;
-    network.world = static_cast<Rank>(file_.whole(file_.need(root, "world", "a network"), 1, most_ranks));
+    network.world = static_cast<Rank>(file_.whole(file_.need(root, "world", "a network"), 1, most_measured_ranks));
     network.transport = file_.transport(root, "");
     network.loss_by = file_.text(root, "loss_by", "");
     const auto world = static_cast<std::size_t>(network.world);
@@ -224,7 +224,7 @@ void raise_by_rings(MeasuredNetwork& network) {
     }
 }
 
-MeasuredNetwork read_measured_network(const std::filesystem::path& path) { return Reader(path).read(); }
+MeasuredNetwork read_measured_network(const std::filesystem::path& path) { return NetworkReader(path).read(); }
 
 Topology measured_topology(const MeasuredNetwork& network) {
   const auto world = static_cast<std::size_t>(network.world);

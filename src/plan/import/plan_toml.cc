@@ -16,13 +16,13 @@ namespace {
 
 using plan::in_quotes;
 
-constexpr std::int64_t most_ranks = 1 << 20;
+constexpr std::int64_t most_planned_ranks = 1 << 20;
 constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
 constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
 
-class Reader {
+class PlanReader {
  public:
-  explicit Reader(const std::filesystem::path& path) : file_(path) {}
+  explicit PlanReader(const std::filesystem::path& path) : file_(path) {}
 
   Plan read() const {
     const auto& root = file_.root();
@@ -33,7 +33,7 @@ class Reader {
     Plan plan{.workload = file_.text(root, "workload", ""),
               .communicator = file_.text(root, "communicator", ""),
               .network = file_.text(root, "network", "")};
-    plan.ranks = static_cast<Rank>(file_.whole(file_.need(root, "ranks", what), 1, most_ranks));
+    plan.ranks = static_cast<Rank>(file_.whole(file_.need(root, "ranks", what), 1, most_planned_ranks));
     plan.transport = file_.transport(root, "auto");
     plan.compress = file_.text(root, "compress", "none");
     if (root.contains("link_gbit")) plan.link_gbit = file_.rate(*root.get("link_gbit"));
@@ -149,6 +149,6 @@ std::string to_toml(const Plan& plan) {
   return text;
 }
 
-Plan read_plan(const std::filesystem::path& path) { return Reader(path).read(); }
+Plan read_plan(const std::filesystem::path& path) { return PlanReader(path).read(); }
 
 }  // namespace ranvier

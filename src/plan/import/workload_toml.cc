@@ -33,9 +33,9 @@ constexpr std::array<std::pair<Phase Layer::*, std::string_view>, 3> passes{
 
 constexpr std::int64_t most_of_a_degree = 1 << 24;
 
-class Reader {
+class WorkloadReader {
  public:
-  explicit Reader(const std::filesystem::path& path) : file_(path) {}
+  explicit WorkloadReader(const std::filesystem::path& path) : file_(path) {}
 
   Workload read() const {
     const auto& root = file_.root();
@@ -141,7 +141,7 @@ std::string to_toml(const Workload& workload, std::string_view origin) {
   return text;
 }
 
-Workload read_workload(const std::filesystem::path& path) { return Reader(path).read(); }
+Workload read_workload(const std::filesystem::path& path) { return WorkloadReader(path).read(); }
 
 Workload rescaled(Workload workload, std::int64_t npus) {
   if (workload.recorded_npus == 0) return workload;

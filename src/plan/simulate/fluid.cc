@@ -9,8 +9,8 @@
 namespace ranvier::plan {
 namespace {
 
-constexpr double tiny = 1e-9;       // relative: what is this near is the same
-constexpr double rounding = 1e-13;  // of times since the beginning
+constexpr double tiny = 1e-9;            // relative: what is this near is the same
+constexpr double time_rounding = 1e-13;  // of times since the beginning
 // How many times faster than its rate a link passes what it has saved: at once, next to all else.
 constexpr double at_once = 64;
 // The part of a bucket that has to be there before it is used again: less would be many events of no length.
@@ -134,7 +134,7 @@ void FluidNetwork::advance(double ns, std::vector<std::uint32_t>& done) {
   now_ += ns;
   const std::size_t before = done.size();
   // What would leave within a millionth of this time leaves now: sums of many rounded times differ by less.
-  const double now = now_ + tiny * ns + rounding * now_;
+  const double now = now_ + tiny * ns + time_rounding * now_;
   for (; !ends_.empty(); drop_end()) {
     const End& first = ends_.front();
     if (first.version != version_[first.channel]) continue;

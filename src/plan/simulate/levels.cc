@@ -14,10 +14,10 @@
 namespace ranvier::plan {
 namespace {
 
-constexpr std::size_t element_bytes = 4;
+constexpr std::size_t f32_bytes = 4;
 
 std::size_t elements_of_a_chunk(const Schedule& schedule, double bytes) {
-  return static_cast<std::size_t>(std::max(1.0, bytes / element_bytes / schedule.chunks));
+  return static_cast<std::size_t>(std::max(1.0, bytes / f32_bytes / schedule.chunks));
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ double broadcast_ns(const RankGroups& groups, double bytes, const Topology& topo
     if (std::ranges::count(algorithm.collectives, Collective::broadcast) == 0) continue;
     const Schedule schedule = in_groups(Collective::broadcast, topology.world, groups, std::string(algorithm.name));
     const std::size_t chunk = elements_of_a_chunk(schedule, bytes);
-    least = std::min(least, streamed(schedule, topology, chunk, element_bytes, options).ns);
+    least = std::min(least, streamed(schedule, topology, chunk, f32_bytes, options).ns);
   }
   return least;
 }
@@ -118,7 +118,7 @@ double LevelAverages::push_ns(std::size_t hops) {
   const Schedule schedule =
       pushes(everybody_.world(), Grid(workload_, everybody_.world()).of(Role::data), static_cast<Rank>(hops));
   const std::size_t chunk = elements_of_a_chunk(schedule, averaged_bytes(workload_));
-  return known->second = streamed(schedule, everybody_.topology(), chunk, element_bytes, everybody_.options()).ns;
+  return known->second = streamed(schedule, everybody_.topology(), chunk, f32_bytes, everybody_.options()).ns;
 }
 
 LevelAverages::Parameters LevelAverages::average(std::size_t inside, std::size_t level) {

@@ -8,7 +8,7 @@
 namespace ranvier::plan {
 namespace {
 
-constexpr double tiny = 1e-12;
+constexpr double tiny_part = 1e-12;
 
 // By link, or by codec: what all of it is needed for, by sharer.
 class Needs {
@@ -35,13 +35,13 @@ class Needs {
           else
             room -= needs[i] * rates[i];
         room = std::max(0.0, room);
-        if (needed <= tiny || room / needed >= level) continue;
+        if (needed <= tiny_part || room / needed >= level) continue;
         level = room / needed;
         least = &needs;
       }
       bool settled = false;
       for (std::size_t i = 0; i < sharers_; ++i)
-        if (rates[i] < 0 && (least == nullptr || (*least)[i] > tiny)) {
+        if (rates[i] < 0 && (least == nullptr || (*least)[i] > tiny_part)) {
           rates[i] = level;
           settled = true;
         }
@@ -117,7 +117,7 @@ void UnderWay::go_on_until(double ns, const SimulatedRun* first, std::vector<std
       each.exposed_work += all > 0 ? done / all : 0;
     }
     left_ns_[number] -= done;
-    if (left_ns_[number] > tiny * all) {
+    if (left_ns_[number] > tiny_part * all) {
       still_.push_back(number);
       continue;
     }

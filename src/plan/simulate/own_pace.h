@@ -18,6 +18,8 @@
 
 namespace ranvier::plan {
 
+inline std::size_t index_of(Rank rank) { return static_cast<std::size_t>(rank); }
+
 class OwnPace {
  public:
   OwnPace(const OwnPace&) = delete;

@@ -16,14 +16,12 @@
 namespace ranvier::plan {
 namespace {
 
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
-
 class PeerRun final : OwnPace {
  public:
   PeerRun(const SyncPolicy& policy, const Workload& workload, const StepSimulation& how, CollectiveTimes& times,
           const PolicySimulation& simulation)
       : OwnPace(policy, workload, how, times, simulation, times.world(), std::nullopt),
-        asked_(index(workers_) / 2),
+        asked_(index_of(workers_) / 2),
         codec_ns_(bytes_ * how.codec_ns_per_byte) {
     for (Rank rank = 0; rank < workers_; ++rank) ranks_.push_back({.peers = {simulation.seed, rank, workers_}});
     connect(routes(), ranks_.size() / 2, simulation.steps);
@@ -97,14 +95,14 @@ class PeerRun final : OwnPace {
 
   // For samples, and says that those of its last step have had their effect.
   void ask(Rank rank) {
-    gate_.ended_step(rank, std::exchange(ranks_[index(rank)].given, 0));
+    gate_.ended_step(rank, std::exchange(ranks_[index_of(rank)].given, 0));
     gate_.asks(rank, steps_ * all_samples(), batch);
   }
 
   void decide() {
     for (const auto& [rank, start] : gate_.decide()) {
       if (start.count == 0) continue;  // it has stopped
-      Worker& worker = ranks_[index(rank)];
+      Worker& worker = ranks_[index_of(rank)];
       double told = latency_ns(0, rank);
       worker.given = start.count;
       worker.computes = true;
@@ -112,10 +110,10 @@ class PeerRun final : OwnPace {
       if (worker.awaits) {
         const Rank peer = worker.peers.next();
         told += codec_ns_ / 2;
-        at(told + latency_ns(rank, peer), requested, index(rank), index(peer) / 2);
+        at(told + latency_ns(rank, peer), requested, index_of(rank), index_of(peer) / 2);
       }
       const double part = static_cast<double>(start.count) / static_cast<double>(batch);
-      at(told + compute_ns(rank, part, start.first), computed, index(rank));
+      at(told + compute_ns(rank, part, start.first), computed, index_of(rank));
     }
   }
 

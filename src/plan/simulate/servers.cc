@@ -27,17 +27,15 @@ namespace {
 constexpr std::size_t batches_to_measure = 10;
 constexpr std::size_t batches_of_warm_up = 3;
 
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
-
 // What each server owns of all parameters, by rank: ranges are dealt out in turn (ServerRule::ranges).
 std::vector<double> owned_shares(const ServerRule& rule, Rank world) {
   const Rank first = rule.servers > 0 ? workers_of(rule, world) : 0;
-  const auto owners = index(world - first);
+  const auto owners = index_of(world - first);
   const std::size_t ranges = rule.ranges > 0 ? rule.ranges : owners;
-  std::vector<double> shares(index(world), 0);
+  std::vector<double> shares(index_of(world), 0);
   for (std::size_t i = 0; i < std::min(ranges, owners); ++i) {
     const std::size_t owned = (ranges - i - 1) / owners + 1;
-    shares[index(first) + i] = static_cast<double>(owned) / static_cast<double>(ranges);
+    shares[index_of(first) + i] = static_cast<double>(owned) / static_cast<double>(ranges);
   }
   return shares;
 }
@@ -57,7 +55,8 @@ class ServerRun final : OwnPace {
     // Rank 0, which gives samples out, hears of each push.
     const auto owned = owned_shares(rule_, topology_.world);
     for (Rank rank = 0; rank < topology_.world; ++rank)
-      if (rank == 0 || owned[index(rank)] > 0) servers_.push_back({.rank = rank, .bytes = owned[index(rank)] * bytes_});
+      if (rank == 0 || owned[index_of(rank)] > 0)
+        servers_.push_back({.rank = rank, .bytes = owned[index_of(rank)] * bytes_});
     for (Team& team : teams_) team.pulled.assign(servers_.size(), 0);
     connect(routes(), teams_.size() * servers_.size(), simulation.steps);
   }
@@ -99,23 +98,23 @@ class ServerRun final : OwnPace {
   enum What : std::uint8_t { computed, pushed, answered, told, asked };
   // Each alone, or by the speeds that training measures before it begins.
   void form_teams(const SyncPolicy& policy) {
-    std::vector<std::uint64_t> shares(index(workers_), batch);
-    groups_.assign(index(topology_.world), serves_only);
+    std::vector<std::uint64_t> shares(index_of(workers_), batch);
+    groups_.assign(index_of(topology_.world), serves_only);
     std::iota(groups_.begin(), groups_.begin() + workers_, 0);
     if (const auto rule = policy.groups()) {
       std::vector<double> speeds;
       for (Slowness& each : slowness_) speeds.push_back(1 / median_slowness(each));
-      const auto by_speed = share_by_speed(batch * index(workers_), speeds);
+      const auto by_speed = share_by_speed(batch * index_of(workers_), speeds);
       std::ranges::copy(by_speed, shares.begin());
       std::ranges::copy(group_by_speed(speeds, *rule), groups_.begin());
     }
     shares_ = std::move(shares);
     std::map<int, std::size_t> known;
     for (Rank worker = 0; worker < workers_; ++worker) {
-      const auto [found, added] = known.try_emplace(groups_[index(worker)], teams_.size());
+      const auto [found, added] = known.try_emplace(groups_[index_of(worker)], teams_.size());
       if (added) teams_.emplace_back();
       teams_[found->second].members.push_back(worker);
-      teams_[found->second].samples += shares_[index(worker)];
+      teams_[found->second].samples += shares_[index_of(worker)];
     }
   }
 
@@ -252,7 +251,7 @@ class ServerRun final : OwnPace {
     at(latency_ns(server.rank, teams_[team].leader()), answered, team);
     serve(number);
   }
-  std::size_t threads() const { return std::min(sync::serving_threads, index(topology_.world - 1)); }
+  std::size_t threads() const { return std::min(sync::serving_threads, index_of(topology_.world - 1)); }
 
   void apply(std::size_t number, std::size_t at_server) {
     Team& team = teams_[number];
@@ -288,7 +287,7 @@ class ServerRun final : OwnPace {
   double compute_ns(const Team& team, const SampleStart& start) {
     double slowest = 0;
     for (const Rank member : team.members) {
-      const double part = static_cast<double>(start.count) * static_cast<double>(shares_[index(member)]) /
+      const double part = static_cast<double>(start.count) * static_cast<double>(shares_[index_of(member)]) /
                           static_cast<double>(team.samples * batch);
       slowest = std::max(slowest, OwnPace::compute_ns(member, part, start.first));
     }

@@ -16,8 +16,8 @@ constexpr Rank fewest = 4096;  // ranks: of fewer each is simulated
 constexpr Rank largest = 1024;
 constexpr Rank least = 256;
 constexpr double messages_of_largest = 1e6;
-constexpr double rounding = 1e-5;  // of the longest time: what is no further from a line, or a parabola, is on it
-constexpr double nearly = 5e-2;    // how much of its time a world may be from a line where it ends
+constexpr double bent = 1e-5;    // of the longest time: what is no further from a line, or a parabola, is on it
+constexpr double nearly = 5e-2;  // how much of its time a world may be from a line where it ends
 
 }  // namespace
 
@@ -87,7 +87,7 @@ std::optional<SimulatedRun> by_smaller_worlds(const Job& job) {
   const double bend = step - (ns[2] - ns[1]);
   const double change = bend - (ns[2] - 2 * ns[1] + ns[0]);
   double longest = ns[3] + far * step + far * (far + 1) / 2 * bend;
-  if (std::abs(change) > rounding * ns[3]) {
+  if (std::abs(change) > bent * ns[3]) {
     // The straight line that is nearest, from the middle of the four.
     const double slope = (3 * (ns[3] - ns[0]) + ns[2] - ns[1]) / 10;
     const double mean = (ns[0] + ns[1] + ns[2] + ns[3]) / 4;

@@ -41,8 +41,6 @@ constexpr double wanted_gap = 1e-10;
 constexpr double acceptable_gap = 5e-7;
 constexpr double sharpen = 12;  // how much the barrier weakens from one centre to the next
 
-Index index(std::size_t i) { return static_cast<Index>(i); }
-
 // The least x with a x = b, or nearest to it.
 VectorXd least_solution(const MatrixXd& a, const VectorXd& b) { return a.completeOrthogonalDecomposition().solve(b); }
 // Equations in variables divided by `scale`, each of length one: beside one that is many powers of ten longer the

@@ -11,8 +11,6 @@ using Eigen::Index;
 using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
-Index index(std::size_t i) { return static_cast<Index>(i); }
-
 // Shifts of pressure between cases, in the same units, which leave their sum as it is.
 MatrixXd shifts(const VectorXd& pressure) {
   const Eigen::HouseholderQR<MatrixXd> decomposition{MatrixXd(pressure)};

@@ -20,6 +20,8 @@ Eigen::MatrixXd times(const Eigen::MatrixXd&, const Eigen::MatrixXd&);
 Eigen::VectorXd apply(const Eigen::MatrixXd&, const Eigen::VectorXd&);
 Eigen::MatrixXd transposed(const Eigen::MatrixXd&);
 
+inline Eigen::Index index(std::size_t i) { return static_cast<Eigen::Index>(i); }
+
 constexpr int most_steps_to_a_centre = 100;
 
 // Newton's decrements on the way to one centre: whether rounding is all that is left of them. A step below 1/4 leaves

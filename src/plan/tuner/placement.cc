@@ -12,7 +12,7 @@ namespace ranvier {
 namespace {
 
 constexpr Rank most_ordered_ranks = 256;
-constexpr double least_gain = 1e-9;
+constexpr double least_shortening = 1e-9;
 
 class Order {
  public:
@@ -39,9 +39,9 @@ class Order {
     double longest = 0;
     double all = 0;
     bool operator<(const Length& other) const {
-      if (longest < other.longest * (1 - least_gain)) return true;
-      if (longest > other.longest * (1 + least_gain)) return false;
-      return all < other.all * (1 - least_gain);
+      if (longest < other.longest * (1 - least_shortening)) return true;
+      if (longest > other.longest * (1 + least_shortening)) return false;
+      return all < other.all * (1 - least_shortening);
     }
   };
   Length length() const {

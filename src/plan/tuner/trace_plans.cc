@@ -10,7 +10,7 @@
 namespace ranvier {
 namespace {
 
-constexpr double least_gain = 1e-4;  // as parts of a step's time: less is not told apart
+constexpr double least_difference = 1e-4;  // as parts of a step's time: less is not told apart
 
 struct Candidate {
   std::size_t order;
@@ -56,7 +56,7 @@ std::vector<PlanChoice> rank_plans(const ExecutionTrace& trace, const std::vecto
   std::vector<double> best(networks.size(), std::numeric_limits<double>::infinity());
   double least = std::numeric_limits<double>::infinity(), second = least;
   for (const Candidate& each : candidates) {
-    const bool may_matter = each.least_ns <= second * (1 - least_gain) || each.least_ns < best[each.network];
+    const bool may_matter = each.least_ns <= second * (1 - least_difference) || each.least_ns < best[each.network];
     if (!may_matter && !search.exhaustive) continue;
     auto step = plan::if_possible(
         [&] { return plan::simulate_step(trace, how(networks[each.network], each.algorithm), *times[each.network]); },

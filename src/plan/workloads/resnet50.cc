@@ -8,7 +8,7 @@
 namespace ranvier::plan {
 namespace {
 
-constexpr int default_batch = 32;
+constexpr int default_images = 32;
 
 void convolution(Workload& workload, const std::string& name, double batch, double side, double kernel, double in,
                  double out) {
@@ -24,7 +24,7 @@ void convolution(Workload& workload, const std::string& name, double batch, doub
 
 Workload resnet50(const Degrees& degrees, const WorkloadSizes& sizes) {
   Workload workload{.name = "resnet50", .degrees = degrees, .layers = {}};
-  const double batch = sizes.batch > 0 ? sizes.batch : default_batch;
+  const double batch = sizes.batch > 0 ? sizes.batch : default_images;
   convolution(workload, "conv1", batch, 112, 7, 3, 64);
   double in = 64;
   double side = 56;

@@ -39,9 +39,9 @@ bool appears(const fs::path& file, std::chrono::seconds limit = long_enough) {
 void make(const fs::path& file) { std::ofstream(file) << "yes"; }
 
 // Two ranks that do what the test of that name says.
-class World : public testing::Test {
+class WorldOfProcesses : public testing::Test {
  protected:
-  World() {
+  WorldOfProcesses() {
     const cli::Launch launch{.count = 2,
                              .command = {cli::this_program(), "--gtest_also_run_disabled_tests",
                                          fmt::format("--gtest_filter=Ranks.DISABLED_{}",
@@ -73,7 +73,7 @@ void complain_later() {
   if (!appears(shared("over"), 15s)) coordinator().write(failure_line(Error(ErrorKind::timeout, "too late")));
 }
 
-TEST_F(World, WhoseRanksHaveWaitedInVainIsToldWhy) {
+TEST_F(WorldOfProcesses, WhoseRanksHaveWaitedInVainIsToldWhy) {
   EXPECT_EQ(problem(ErrorKind::unreachable, 0ms, true, {.to_explain = long_enough}), "nobody is there");
 }
 TEST(Ranks, DISABLED_WhoseRanksHaveWaitedInVainIsToldWhy) {
@@ -81,7 +81,7 @@ TEST(Ranks, DISABLED_WhoseRanksHaveWaitedInVainIsToldWhy) {
 }
 
 // The kind is what the exit code of the coordinator tells.
-TEST_F(World, IsToldWhatARankFailedWithAndWhatItHadDone) {
+TEST_F(WorldOfProcesses, IsToldWhatARankFailedWithAndWhatItHadDone) {
   ASSERT_NO_THROW(world_->meet(0ms, true, {.to_explain = long_enough, .to_follow = long_enough}));
   try {
     world_->run({});
@@ -100,13 +100,13 @@ TEST(Ranks, DISABLED_IsToldWhatARankFailedWithAndWhatItHadDone) {
       Error(ErrorKind::usage, "a call that makes no sense").with_flight_record("#1 all_reduce\n#2 barrier\n")));
 }
 
-TEST_F(World, WhoseRanksTellNothingIsNotWaitedForLonger) {
+TEST_F(WorldOfProcesses, WhoseRanksTellNothingIsNotWaitedForLonger) {
   EXPECT_THAT(problem(ErrorKind::timeout, 0ms, false, {.to_explain = long_enough}), testing::HasSubstr("0, 1;"));
 }
 TEST(Ranks, DISABLED_WhoseRanksTellNothingIsNotWaitedForLonger) { complain_later(); }
 
 // The other one is late, or hangs.
-TEST_F(World, OfWhichARankHasComeHasMet) {
+TEST_F(WorldOfProcesses, OfWhichARankHasComeHasMet) {
   EXPECT_THAT(problem(ErrorKind::timeout, 0ms, true, {.to_explain = long_enough, .to_follow = 50ms}),
               testing::HasSubstr("within 0 s: 1;"));
 }
@@ -117,7 +117,7 @@ TEST(Ranks, DISABLED_OfWhichARankHasComeHasMet) {
   lines.read();  // until the coordinator leaves
 }
 
-TEST_F(World, IsCompleteIfItsRanksHaveComeWhileTheCoordinatorDidSomethingElse) {
+TEST_F(WorldOfProcesses, IsCompleteIfItsRanksHaveComeWhileTheCoordinatorDidSomethingElse) {
   ASSERT_TRUE(appears(file("rank 0")) && appears(file("rank 1")));
   EXPECT_NO_THROW(world_->meet(0ms, false));
 }
@@ -128,7 +128,7 @@ TEST(Ranks, DISABLED_IsCompleteIfItsRanksHaveComeWhileTheCoordinatorDidSomething
   lines.read();
 }
 
-TEST_F(World, IsCompleteIfARankFollowsTheOther) {
+TEST_F(WorldOfProcesses, IsCompleteIfARankFollowsTheOther) {
   EXPECT_NO_THROW(world_->meet(0ms, true, {.to_explain = long_enough, .to_follow = long_enough}));
 }
 TEST(Ranks, DISABLED_IsCompleteIfARankFollowsTheOther) {
@@ -142,7 +142,7 @@ TEST(Ranks, DISABLED_IsCompleteIfARankFollowsTheOther) {
   lines.read();
 }
 
-TEST_F(World, MissesARankThatSaysNothing) {
+TEST_F(WorldOfProcesses, MissesARankThatSaysNothing) {
   ASSERT_TRUE(appears(file("rank 0")));
   EXPECT_THAT(problem(ErrorKind::timeout, 0ms, false, {.to_follow = 50ms}), testing::HasSubstr("within 0 s: 1;"));
 }
@@ -158,7 +158,7 @@ TEST(Ranks, DISABLED_MissesARankThatSaysNothing) {
 
 // Ranks that come when the coordinator has given up would otherwise be killed after 10 s, and the user hear of that
 // too.
-TEST_F(World, WhoseRanksWereNeverAcceptedIsToldToLeave) {
+TEST_F(WorldOfProcesses, WhoseRanksWereNeverAcceptedIsToldToLeave) {
   ASSERT_TRUE(appears(file("rank 0")) && appears(file("rank 1")));
   world_.reset();
   for (const std::string rank : {"0", "1"}) EXPECT_TRUE(fs::exists(file("rank " + rank + " has left"))) << rank;

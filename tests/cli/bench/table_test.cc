@@ -11,7 +11,7 @@
 namespace ranvier::bench {
 namespace {
 
-struct Printed {
+struct PrintedTable {
   int code;
   std::string out;
   std::string err;
@@ -19,7 +19,7 @@ struct Printed {
 };
 
 // Ours takes 1 ms, the baseline 2 ms.
-Printed measure_made_up(std::uint64_t our_wrong, std::uint64_t their_wrong) {
+PrintedTable measure_made_up(std::uint64_t our_wrong, std::uint64_t their_wrong) {
   Machine machine;
   MadeUpWorld ours(machine, "ranvier", 1e-3), other(machine, "mpi", 2e-3);
   ours.always.wrong = our_wrong;
@@ -29,7 +29,7 @@ Printed measure_made_up(std::uint64_t our_wrong, std::uint64_t their_wrong) {
   const cli::JsonFile file(path);
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  Printed printed{measure_all(*options, ours, {&other}, {"gloo: not here"}, file), {}, {}, {}};
+  PrintedTable printed{measure_all(*options, ours, {&other}, {"gloo: not here"}, file), {}, {}, {}};
   printed.out = testing::internal::GetCapturedStdout();
   printed.err = testing::internal::GetCapturedStderr();
   printed.json = nlohmann::json::parse(std::ifstream(path));
