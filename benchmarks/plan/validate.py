@@ -2,9 +2,10 @@
 """The simulator against reality, as root: `validate.py build/release/bin/ranvier`
 
 On each laboratory network the links are measured once (`ranvier probe`); then every all_reduce is timed there (`ranvier
-bench`) and predicted from that measurement alone (`ranvier simulate`). The error is predicted / measured - 1. Rows that
-kept the machine's processors busy for more than --busy of the time are printed and not counted: there the hosts of the
-laboratory share cores, and the network is not what holds them back.
+bench`) and predicted from that measurement alone (`ranvier simulate`). All of a size are timed in turn, and again, since
+the machine itself may be slow for some seconds: the median of these rounds counts. The error is predicted / measured - 1.
+Rows that kept the machine's processors busy for more than --busy of the time are printed and not counted: there the hosts
+of the laboratory share cores, and the network is not what holds them back.
 """
 
 import argparse
@@ -24,6 +25,7 @@ NETWORKS = [
 ]  # fmt: skip
 LINE_SECONDS = [0.01, 0.05, 0.25]  # sizes: what a link carries in so long
 UNIT = 64 << 10  # bytes that sizes are multiples of
+PROBE_SAMPLES = 5
 
 
 def sizes(shape: Shape) -> list[int]:
@@ -31,9 +33,10 @@ def sizes(shape: Shape) -> list[int]:
 
 
 def busy_ticks() -> tuple[int, int]:
-    """Of all processors: busy, and all. What runs niced gives way and is not counted (proc_stat(5))."""
-    user, nice, system, idle, waiting, *interrupts = map(int, pathlib.Path("/proc/stat").read_text().split()[1:8])
-    busy = user + system + sum(interrupts)
+    """Of all processors: busy, also for whom a virtual one was taken away, and all. What runs niced gives way and is not
+    counted (proc_stat(5))."""
+    user, nice, system, idle, waiting, *others = map(int, pathlib.Path("/proc/stat").read_text().split()[1:9])
+    busy = user + system + sum(others)
     return busy, busy + nice + idle + waiting
 
 
@@ -46,14 +49,14 @@ class Validation:
         return run(self.lab, self.arguments.ranvier, *words, limit=LIMIT_S, hosts=hosts)
 
     def probe(self) -> None:
-        self.run("probe", "--transport", "tcp", "--samples", self.arguments.samples, "--output", self.topology)
+        self.run("probe", "--transport", "tcp", "--samples", PROBE_SAMPLES, "--output", self.topology)
         links = tomllib.loads(self.topology.read_text())["link"]
         keys = ("latency_us", "gbit_per_second", "gbit_both_ways", "burst_bytes")
         found = {key: statistics.median(link[key] for link in links) for key in keys}
         print(f"{self.shape}: {found}", file=sys.stderr, flush=True)
 
-    def measured(self, algorithm: str, size: int) -> tuple[dict, float]:
-        """How long one operation took, as bench tells it, and how busy the processors were."""
+    def measured(self, algorithm: str, size: int) -> tuple[float, float]:
+        """How many seconds one operation took, and how busy the processors were."""
         file = self.lab.network.folder / "bench.json"
         before = busy_ticks()
         self.run(
@@ -62,7 +65,7 @@ class Validation:
         )  # fmt: skip
         after = busy_ticks()
         (row,) = json.loads(file.read_text())["rows"]
-        return row, (after[0] - before[0]) / max(after[1] - before[1], 1)
+        return row["time_us"] / 1e6, (after[0] - before[0]) / max(after[1] - before[1], 1)
 
     def iterations(self, size: int) -> int:
         return max(2, round(self.arguments.sample_seconds * self.shape.bytes_per_second() / (2 * size)))
@@ -74,17 +77,18 @@ class Validation:
     def rows(self):
         self.probe()
         for size in sizes(self.shape):
-            for algorithm in self.arguments.algorithms:
+            algorithms = self.arguments.algorithms
+            rounds = [[self.measured(algorithm, size) for algorithm in algorithms] for _ in range(self.arguments.rounds)]
+            for algorithm, found in zip(algorithms, zip(*rounds, strict=True), strict=True):
                 predicted = self.predicted(algorithm, size)
-                bench, busy = self.measured(algorithm, size)
-                measured = bench["time_us"] / 1e6
+                measured, busy = (statistics.median(each) for each in zip(*found, strict=True))
                 yield {
                     "network": str(self.shape),
                     "algorithm": algorithm,
                     "bytes": size,
                     "predicted_ms": predicted * 1e3,
                     "measured_ms": measured * 1e3,
-                    "quartiles_ms": [bench["time_us_p25"] / 1e3, bench["time_us_p75"] / 1e3],
+                    "rounds_ms": [seconds * 1e3 for seconds, _ in found],
                     "error": predicted / measured - 1,
                     "busy": busy,
                     "counts": busy <= self.arguments.busy,
@@ -130,7 +134,8 @@ def main() -> int:
     parser.add_argument("ranvier", type=pathlib.Path, help="the program")
     add_networks(parser, NETWORKS)
     parser.add_argument("--algorithms", nargs="+", default=ALGORITHMS, metavar="NAME")
-    parser.add_argument("--samples", type=int, default=5, metavar="N", help="of each number (default: 5)")
+    parser.add_argument("--samples", type=int, default=3, metavar="N", help="of each row and round (default: 3)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of all rows of a size (default: 3)")
     parser.add_argument("--sample-seconds", type=float, default=0.2, metavar="S", help="of one sample (default: 0.2)")
     parser.add_argument("--busy", type=float, default=0.85, metavar="SHARE", help="of the processors (default: 0.85)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="add the rows to those that are there")
@@ -141,7 +146,7 @@ def main() -> int:
         return 1
     file = arguments.json
     rows = json.loads(file.read_text())["rows"] if file and file.exists() else []
-    columns = ["network", "algorithm", "bytes", "predicted, ms", "measured, ms", "its quartiles", "error", "processors busy"]
+    columns = ["network", "algorithm", "bytes", "predicted, ms", "measured, ms", "in each round", "error", "processors busy"]
     print(f"| {' | '.join(columns)} |\n|" + " --- |" * len(columns))
     try:
         for shape in map(Shape.parse, arguments.networks):
@@ -150,7 +155,7 @@ def main() -> int:
                     rows.append(row)
                     print(
                         f"| {row['network']} | {row['algorithm']} | {row['bytes']} | {row['predicted_ms']:.2f} | "
-                        f"{row['measured_ms']:.2f} | {' to '.join(f'{ms:.2f}' for ms in row['quartiles_ms'])} | "
+                        f"{row['measured_ms']:.2f} | {', '.join(f'{ms:.2f}' for ms in row['rounds_ms'])} | "
                         f"{row['error']:+.1%} | {row['busy']:.0%} |", flush=True,
                     )  # fmt: skip
                     if file:

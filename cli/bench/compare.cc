@@ -160,8 +160,11 @@ void print(const nlohmann::json& row) {
 }  // namespace
 
 std::vector<std::string> compared_transports() {
-  std::vector<std::string> all(transport_names.begin(), transport_names.end());
-  all.insert(std::find(all.begin(), all.end(), "udp") + 1, "udp:loss=0.01");
+  std::vector<std::string> all;
+  for (const auto name : transport_names) {
+    all.emplace_back(name);
+    if (name == "udp") all.emplace_back("udp:loss=0.01");
+  }
   return all;
 }
 

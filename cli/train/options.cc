@@ -88,7 +88,7 @@ void check_parallel(const Options& options) {
   if (run.split_by_speed) refuse("--split speed", "by which each part would take other samples; leave it even");
   if (run.sync == "auto") refuse("--sync auto", "since each part would decide by itself; name a policy");
   const auto policy = make_sync_policy(run.sync, {});
-  if (policy->server() || policy->meets_peers() || policy->wants_spread())
+  if (policy->goes_at_own_pace() || policy->wants_spread())
     refuse("--sync " + run.sync, "by which each part would go its own way; name one of equal steps, such as local:16");
   if (division.way == trainer::Division::Way::tensor && (run.optimizer == "lars" || run.optimizer == "lamb"))
     refuse("--optimizer " + run.optimizer, "which measures whole tensors");

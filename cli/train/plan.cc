@@ -14,8 +14,18 @@ namespace ranvier::train {
 
 bool averages_every_step(const Plan& plan) { return plan.sync == "bsp"; }
 
+bool has_equal_steps(const Plan& plan) { return averages_every_step(plan) && !plan.unequal.any(); }
+
+double mean_slowness(const Plan& plan) {
+  const UnequalWorkers& workers = plan.unequal;
+  double sum = plan.ranks - static_cast<double>(workers.speeds.size());
+  for (const double speed : workers.speeds) sum += 1 / speed;
+  return sum / plan.ranks * (1 + workers.jitter_share * (workers.jitter_factor - 1));
+}
+
 double waiting_ns(const Plan& plan) {
-  return averages_every_step(plan) ? plan.exposed_communication_ns : plan.step_ns - plan.compute_ns;
+  if (has_equal_steps(plan)) return plan.exposed_communication_ns;
+  return std::max(plan.step_ns - plan.compute_ns * mean_slowness(plan), 0.0);
 }
 
 TuningTable table_of(const Plan& plan) {
@@ -56,9 +66,11 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
     cli::set_unless_given(app, "--place", plan.place);
   }
   if (chooses) options.trainer.tuning = table_of(plan);
-  // What somebody chose by a flag is not chosen again, nor where few steps do not tell the mean.
-  if (obeyed && !plan.unequal.any() && trainer::period_of(plan.sync, plan.ranks) > 0)
+  // What somebody chose by a flag is not chosen again, nor where no other steps are like those of the plan.
+  if (obeyed && plan.unequal.stragglers.empty()) {
     options.trainer.planned = {plan.step_ns / 1e9, waiting_ns(plan) / 1e9};
+    options.trainer.planned_unequal = plan.unequal.any();
+  }
   options.plan = plan;
 }
 
@@ -78,16 +90,22 @@ PlanComparison compare(const Plan& plan, const trainer::TrainResult& result) {
   // Steps behind the last change are what the median is of.
   const auto* expected = result.changes.empty() ? nullptr : &result.changes.back().change.expected;
   const bool anew = expected != nullptr && expected->step > 0;
-  const bool alike = averages_every_step(plan);
+  const bool alike = has_equal_steps(plan);
   const double planned_waiting_ns = anew ? expected->waiting * 1e9 : waiting_ns(plan);
   const double step_seconds = alike ? result.median_step_seconds : result.mean_step_seconds;
   PlanComparison comparison{.predicted_ns = anew ? expected->step * 1e9 : plan.step_ns,
-                            // The mean of unequal workers is that of many more steps.
-                            .measured_ns = plan.unequal.any() ? 0 : step_seconds * 1e9};
+                            // Stragglers are late in steps of their own, which these need not be.
+                            .measured_ns = plan.unequal.stragglers.empty() ? step_seconds * 1e9 : 0};
   const double planned_computing_ns = anew ? comparison.predicted_ns - planned_waiting_ns : plan.compute_ns;
   if (!(comparison.predicted_ns > 0) || !(comparison.measured_ns > 0)) return comparison;
   comparison.error = comparison.measured_ns / comparison.predicted_ns - 1;
   if (std::abs(comparison.error) <= trainer::tolerated_error) return comparison;
+  if (plan.unequal.any()) {  // who waits for whom, a mean over the workers does not tell
+    comparison.advice =
+        "its workers compute or its network carries at other speeds: record and measure them again (ranvier train "
+        "--record DIR, ranvier probe), then plan again by --speeds and --jitter as they are";
+    return comparison;
+  }
   const double waiting_ns = (alike ? result.median_waiting_seconds : result.mean_waiting_seconds) * 1e9;
   const double computing_ns = comparison.measured_ns - waiting_ns;
   if (std::abs(computing_ns - planned_computing_ns) > std::abs(waiting_ns - planned_waiting_ns))

@@ -15,9 +15,13 @@ void check_plan(const Options& options, Rank world);
 
 // Which rank the process is that was started as `place`.
 Rank rank_at(const Plan& plan, Rank place);
-// Gradients: one step is as good as the mean.
+// Gradients.
 bool averages_every_step(const Plan& plan);
-// For averages, of the mean step.
+// One step is as good as the mean.
+bool has_equal_steps(const Plan& plan);
+// How many times as long as equal ones its workers compute, in the mean.
+double mean_slowness(const Plan& plan);
+// For averages and for whoever is late, of the mean step and over the workers.
 double waiting_ns(const Plan& plan);
 // What "auto" follows. A plan for "auto" is for whichever transport the ranks meet over.
 TuningTable table_of(const Plan& plan);

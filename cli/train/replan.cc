@@ -79,36 +79,39 @@ StepSimulation as_planned(const Plan& plan, const PlanNetwork& network, const Co
 // The mean step by the plan's policy, and what of it is waiting.
 trainer::StepSeconds mean_step(const Plan& plan, const StepSimulation& how, const Workload& workload,
                                const Topology& topology) {
-  if (averages_every_step(plan)) {
+  if (has_equal_steps(plan)) {
     const StepPrediction step = simulate_step(workload, topology, how);
     return {step.step_ns / 1e9, step.exposed_communication_ns / 1e9};
   }
   const Rank replicas = averaging_ranks(workload, topology.world);
   const auto policy = make_sync_policy(
       plan.sync, {.steps_per_epoch = 0, .steps = steps_of_a_policy, .world = static_cast<std::uint64_t>(replicas)});
-  PolicySimulation simulation;
+  PolicySimulation simulation{.unequal = plan.unequal};
   if (policy->levels().size() > 1)
     simulation.levels = simulation::levels_of(*policy, simulation::place_for(*policy, plan.place), replicas);
   const PolicyPrediction mean = simulate_policy(*policy, workload, topology, how, simulation);
   return {mean.step_ns / 1e9, mean.exposed_communication_ns / 1e9};
 }
 
-// How many times slower the network is: the factor by which the plan's own step waits as long as was measured. None
+// How many times slower the network is: the factor by which the plan's own step takes as long as was measured. None
 // where none does.
 std::optional<double> network_factor(const Plan& plan, const StepSimulation& how, const Workload& workload,
-                                     const Topology& topology, double waiting) {
-  const auto waits = [&](double factor) { return mean_step(plan, how, workload, slower(topology, factor)).waiting; };
+                                     const Topology& topology, const trainer::StepSeconds& measured) {
+  // Of unequal workers who is late is waited for too, which no network changes: the whole step is compared.
+  const bool by_waiting = has_equal_steps(plan);
+  const auto of = [&](const trainer::StepSeconds& step) { return by_waiting ? step.waiting : step.step; };
+  const auto takes = [&](double factor) { return of(mean_step(plan, how, workload, slower(topology, factor))); };
   double least = -std::log2(most_change);
   double most = std::log2(most_change);
-  if (!(waiting < waits(std::exp2(most)))) return std::nullopt;
-  if (!(waits(std::exp2(least)) < waiting)) {
+  if (!(of(measured) < takes(std::exp2(most)))) return std::nullopt;
+  if (!(takes(std::exp2(least)) < of(measured))) {
     // As fast as can be, or, where the network is not what is waited for, as planned.
-    constexpr double alike = 1.01;
-    return waits(1) <= alike * waits(std::exp2(least)) ? 1 : std::exp2(least);
+    const double alike = by_waiting ? 1.01 : 1 + trainer::tolerated_error;
+    return takes(1) <= alike * takes(std::exp2(least)) ? 1 : std::exp2(least);
   }
   for (int i = 0; i < halvings; ++i) {
     const double middle = (least + most) / 2;
-    (waits(std::exp2(middle)) < waiting ? least : most) = middle;
+    (takes(std::exp2(middle)) < of(measured) ? least : most) = middle;
   }
   return std::exp2((least + most) / 2);
 }
@@ -175,7 +178,7 @@ trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& curr
   double recorded_ns = workload.idle_ns;
   for (const Layer& layer : workload.layers)
     recorded_ns += layer.forward.compute_ns + layer.input_gradient.compute_ns + layer.weight_gradient.compute_ns;
-  if (recorded_ns > 0) slow_down(workload, computing * 1e9 / recorded_ns);
+  if (recorded_ns > 0) slow_down(workload, computing * 1e9 / (recorded_ns * mean_slowness(plan)));
 
   planning::Question question;
   question.names = {plan.workload};
@@ -193,6 +196,7 @@ trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& curr
                   .placement = plan.placement,
                   .by_size = {}};
   if (!plan.placement.empty()) now.topology = with_placement(now.topology, plan.placement);
+  question.search.unequal = plan.unequal;
   const std::string codec_now = plan.compress == "none" ? "" : plan.compress;
   // What a codec and an outer step have gathered between averages is not to be lost: by such policies they stay.
   if (averages_every_step(plan)) {
@@ -209,7 +213,7 @@ trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& curr
   trainer::StepSeconds unchanged;
   try {
     how.options.enough = budget.until(share_of_factor);
-    factor = network_factor(plan, how, workload, now.topology, measured.waiting);
+    factor = network_factor(plan, how, workload, now.topology, measured);
     now.topology = slower(std::move(now.topology), factor.value_or(1));
     unchanged = mean_step(plan, how, workload, now.topology);
   } catch (const Error& ended) {

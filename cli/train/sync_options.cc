@@ -130,7 +130,7 @@ void check_sync_options(const CLI::App& app, Options& options) {
                               "{} leave --optimizer at sgd and --weight-decay at 0",
                               run.sync));
   }
-  if ((policy->server() || policy->meets_peers()) && run.split_by_speed)
+  if (policy->goes_at_own_pace() && run.split_by_speed)
     throw Error(
         ErrorKind::usage,
         fmt::format("with --sync {} each worker takes samples at its own pace; leave out --split speed", run.sync));

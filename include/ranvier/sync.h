@@ -121,6 +121,8 @@ class SyncPolicy {
   virtual std::optional<GroupRule> groups() const { return std::nullopt; }
   // Of asynchronous policies: how their parameter servers work (ranvier/parameter_server.h). They ask for nothing else.
   virtual std::optional<ServerRule> server() const { return std::nullopt; }
+  // Steps are each worker's own, or its group's, and nobody's else.
+  bool goes_at_own_pace() const { return meets_peers() || server().has_value(); }
   virtual std::vector<SyncAction> react(const SyncEvent& event) = 0;
   // What it remembers, for checkpoints. restore() takes what save() gave; throws Error{config} for other numbers.
   virtual std::vector<double> save() const { return {}; }

@@ -81,7 +81,7 @@ struct OwnPaceHandle : torch::CustomClassHolder {
 bool at_own_pace(const std::string& sync, const std::string& compress) {
   return translating_errors([&] {
     const auto policy = policy_of(sync);
-    if (!policy->server() && !policy->meets_peers()) return false;
+    if (!policy->goes_at_own_pace()) return false;
     OwnPace::check(*policy, compress);
     return true;
   });

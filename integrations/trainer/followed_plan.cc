@@ -1,6 +1,8 @@
 #include "integrations/trainer/followed_plan.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <span>
 #include <utility>
 #include <vector>
@@ -9,6 +11,23 @@
 #include "ranvier/sync.h"
 
 namespace ranvier::trainer {
+namespace {
+
+// Where another policy can take over: not from ranks that only serve, nor from servers of guests.
+bool can_be_left(const TrainSettings& settings) {
+  const auto server = make_sync_policy(settings.sync, {.steps_per_epoch = 1, .steps = 1, .world = 1})->server();
+  return server && server->servers == 0 && settings.serve == 0;
+}
+
+// "12.34"; {fmt} here would be torch's headers and the system's library.
+std::string milliseconds(double seconds) {
+  std::array<char, 64> text{};
+  const auto end =
+      std::to_chars(text.data(), text.data() + text.size(), seconds * 1e3, std::chars_format::fixed, 2).ptr;
+  return {text.data(), end};
+}
+
+}  // namespace
 
 std::size_t period_of(const std::string& sync, Rank world) {
   constexpr std::size_t most = 1024;
@@ -16,7 +35,7 @@ std::size_t period_of(const std::string& sync, Rank world) {
   // An epoch, which some have as their period, is of nobody knows how many steps.
   const auto policy = make_sync_policy(
       sync, {.steps_per_epoch = steps + 1, .steps = steps, .world = static_cast<std::uint64_t>(world)});
-  if (policy->server() || policy->meets_peers() || policy->wants_spread() || policy->fragments() > 0) return 0;
+  if (policy->goes_at_own_pace() || policy->wants_spread()) return 0;
   std::vector<std::vector<std::size_t>> asked_for(steps);
   for (std::size_t step = 0; step < steps; ++step)
     for (const SyncEvent& event : {SyncEvent{.point = SyncPoint::step_begins, .step = step},
@@ -31,16 +50,26 @@ std::size_t period_of(const std::string& sync, Rank world) {
       if (has_averaged) policy->react({.point = SyncPoint::averaged, .step = step + 1});
     }
   if (std::ranges::all_of(asked_for, [](const auto& actions) { return actions.empty(); })) return 0;
-  for (std::size_t period = 1; period <= most; ++period)
-    if (std::equal(asked_for.begin() + static_cast<std::ptrdiff_t>(period), asked_for.end(), asked_for.begin()))
-      return period;
+  for (std::size_t period = 1; period <= most; ++period) {
+    // In the first one no fragment of a period before comes to its end.
+    const auto first = asked_for.begin() + static_cast<std::ptrdiff_t>(policy->fragments() > 0 ? period : 0);
+    if (std::equal(first + static_cast<std::ptrdiff_t>(period), asked_for.end(), first)) return period;
+  }
   return 0;
 }
 
 FollowedPlan::FollowedPlan(const TrainSettings& settings, Rank world)
     : settings_(settings), now_{settings.compress, settings.bucket_bytes}, planned_(settings.planned) {
-  if (planned_.step > 0) period_ = period_of(settings.sync, world);
-  if (period_ == 0) planned_ = {};
+  if (!(planned_.step > 0)) return;
+  at_own_pace_ = can_be_left(settings);
+  period_ = period_of(settings.sync, world);
+  if (period_ == 0 && !at_own_pace_) planned_ = {};
+}
+
+void FollowedPlan::add_steps(std::size_t count, std::chrono::nanoseconds took, std::chrono::nanoseconds waited) {
+  if (is_left_) return;
+  const auto each = static_cast<std::chrono::nanoseconds::rep>(count);
+  for (std::size_t i = 0; i < count; ++i) times_.add(took / each, waited / each);
 }
 
 void FollowedPlan::send_by(const Sending& next) {
@@ -51,22 +80,22 @@ void FollowedPlan::send_by(const Sending& next) {
 // Of steps that judge the plan, and after so many of which it is judged again: whole periods.
 std::size_t FollowedPlan::window() const {
   constexpr std::size_t most_doublings = 16;
-  const std::size_t least = (judged_steps + period_ - 1) / period_ * period_;
+  const std::size_t wanted = settings_.planned_unequal ? judged_unequal_steps : judged_steps;
+  const std::size_t least = (wanted + period_ - 1) / period_ * period_;
   return least << (changes_ < quick_changes ? 0 : std::min(changes_ - quick_changes + 1, most_doublings));
 }
 
 bool FollowedPlan::is_due() const {
-  return planned_.step > 0 && times_.count() > StepTimes::warm_up &&
+  return planned_.step > 0 && period_ > 0 && times_.count() > StepTimes::warm_up &&
          (times_.count() - StepTimes::warm_up) % window() == 0;
 }
 
 std::optional<ChangedPlan> FollowedPlan::judge(std::size_t steps, Communicator& comm, const Replan& replan,
                                                double gradient_bytes, bool keeps_codec) {
   // Steps of one kind are best told by their median.
-  const StepSeconds measured =
-      period_ == 1 ? times_.median_of_last(window(), comm) : times_.mean_of_last(window(), comm);
-  const double error = measured.step / planned_.step;
-  if (error <= 1 + tolerated_error && 1 / error <= 1 + tolerated_error) return std::nullopt;
+  const bool are_alike = period_ == 1 && !settings_.planned_unequal;
+  const StepSeconds measured = are_alike ? times_.median_of_last(window(), comm) : times_.mean_of_last(window(), comm);
+  if (!is_wrong(measured)) return std::nullopt;
   PlanChange change = agree_on_change(
       comm, replan, {.tuning = comm.tuning(), .compress = now_.compress, .bucket_bytes = now_.bucket_bytes},
       {.planned = planned_, .measured = measured, .gradient_bytes = gradient_bytes});
@@ -83,6 +112,29 @@ std::optional<ChangedPlan> FollowedPlan::judge(std::size_t steps, Communicator& 
   ++changes_;
   times_ = {};
   return ChangedPlan{.step = steps, .change = std::move(change), .measured = measured};
+}
+
+bool FollowedPlan::is_wrong(const StepSeconds& measured) const {
+  const double error = measured.step / planned_.step;
+  return error > 1 + tolerated_error || 1 / error > 1 + tolerated_error;
+}
+
+std::optional<ChangedPlan> FollowedPlan::judge_pace(std::size_t steps, Communicator& comm) {
+  if (!(planned_.step > 0) || !at_own_pace_ || times_.count() < judged_ + judged_steps) return std::nullopt;
+  const StepSeconds measured = times_.mean_of_last(times_.count() - judged_, comm);
+  judged_ = times_.count();
+  if (!is_wrong(measured)) return std::nullopt;
+  return ChangedPlan{
+      .step = steps,
+      .change = {.reason = "the samples of a step take " + milliseconds(measured.step) + " ms and not " +
+                           milliseconds(planned_.step) +
+                           ": the policy is chosen by what training shows from now on, as by --sync auto"},
+      .measured = measured};
+}
+
+void FollowedPlan::leave() {
+  is_left_ = true;
+  planned_ = {};
 }
 
 void FollowedPlan::save(std::vector<std::byte>& all) const {

@@ -20,13 +20,13 @@ struct Sending {
 };
 
 // After how many steps, 1024 at most, a policy begins anew with what it has done: 1 where gradients are averaged in all
-// of them. 0 where it does not, where workers go at their own pace, and where fragments are under way between any two
-// steps, when nothing can be planned anew. Throws Error{usage} for a spec that is none.
+// of them. 0 where it does not, and where workers go at their own pace. Throws Error{usage} for a spec that is none.
 std::size_t period_of(const std::string& sync, Rank world);
 
 class FollowedPlan {
  public:
-  // `settings` outlives this; of a policy without a period the plan is not judged. `world`: of those that follow.
+  // `settings` outlives this; of a policy that has neither a period nor workers at their own pace the plan is not
+  // judged. `world`: of those that follow.
   FollowedPlan(const TrainSettings& settings, Rank world);
 
   // As the settings say until the plan changes.
@@ -34,8 +34,10 @@ class FollowedPlan {
   // From now on.
   void send_by(const Sending&);
 
-  void add_step(std::chrono::nanoseconds took, std::chrono::nanoseconds waited) { times_.add(took, waited); }
-  // Of the steps since the plan changed.
+  void add_step(std::chrono::nanoseconds took, std::chrono::nanoseconds waited) { add_steps(1, took, waited); }
+  // So many together: of workers at their own pace, what they took for the samples of these steps of everybody's.
+  void add_steps(std::size_t count, std::chrono::nanoseconds took, std::chrono::nanoseconds waited);
+  // Of the steps since the plan changed, or of those until it was left.
   const StepTimes& times() const { return times_; }
 
   // Whether there are as many steps behind it, or behind its last judgement, as it is judged by.
@@ -46,6 +48,11 @@ class FollowedPlan {
   // must not be lost.
   std::optional<ChangedPlan> judge(std::size_t steps, Communicator&, const Replan& replan, double gradient_bytes,
                                    bool keeps_codec);
+  // Of workers at their own pace, where all have stopped. They go by no algorithm and no bucket, so that there is
+  // nothing to plan anew: of a plan that does not hold it is said why it is to be left.
+  std::optional<ChangedPlan> judge_pace(std::size_t steps, Communicator&);
+  // It is judged no more, and steps are no longer its own.
+  void leave();
 
   // What changes have made other than the settings say, as parts of a checkpoint. Restoring gives how gradients are to
   // be sent; the communicator goes on with `tuning` then, and not with the plan that was found wrong.
@@ -54,13 +61,17 @@ class FollowedPlan {
 
  private:
   std::size_t window() const;
+  bool is_wrong(const StepSeconds& measured) const;
 
   const TrainSettings& settings_;
   std::size_t period_ = 1;
+  bool at_own_pace_ = false;
+  bool is_left_ = false;
   Sending now_;
   StepSeconds planned_;      // zeros once it is judged no more
   std::size_t changes_ = 0;  // also before this run was resumed
   StepTimes times_;
+  std::size_t judged_ = 0;  // of them, of workers at their own pace
 };
 
 }  // namespace ranvier::trainer

@@ -102,7 +102,10 @@ std::vector<RecordedTensor> GradientBuckets::tensors() const {
   std::vector<RecordedTensor> result;
   for (const auto& tensor : tensors_) {
     std::string shape;
-    for (const auto size : tensor.sizes()) shape += (shape.empty() ? "" : "x") + std::to_string(size);
+    for (const auto size : tensor.sizes()) {
+      if (!shape.empty()) shape += 'x';
+      shape += std::to_string(size);
+    }
     // Counted as the forward pass uses them.
     const std::size_t number = tensors_.size() - 1 - result.size();
     result.push_back({.name = "parameter " + std::to_string(number) + ", " + shape,

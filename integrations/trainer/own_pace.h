@@ -44,6 +44,8 @@ struct OwnPaceWorker {
 class OwnPaceTraining {
  public:
   virtual ~OwnPaceTraining() = default;
+  // What comes before the first run(): speeds are measured, groups are formed, and servers are there. All ranks call.
+  virtual void prepare() = 0;
   // Until all workers together have used so many samples. The next call has to wait for all ranks to have looked.
   virtual void run(std::uint64_t stop_at) = 0;
   // No more calls come; every rank says so.

@@ -16,10 +16,12 @@ class PeerTraining final : public OwnPaceTraining {
   PeerTraining(Communicator& comm, OwnPaceWorker worker, const OwnPaceStart& start)
       : comm_(comm), worker_(std::move(worker)), start_(start) {}
 
+  // Not earlier: a checkpoint may put other parameters there.
+  void prepare() override {
+    if (!peers_) peers_.emplace(comm_, worker_.parameters, start_.done, start_.seed, start_.compress);
+  }
   // Replicas differ afterwards.
   void run(std::uint64_t stop_at) override {
-    // Not before: a checkpoint may have put others there.
-    if (!peers_) peers_.emplace(comm_, worker_.parameters, start_.done, start_.seed, start_.compress);
     for (;;) {
       const auto asked = steady_clock::now();
       const auto start = peers_->begin(stop_at, batch());

@@ -38,11 +38,9 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
       pace_(Slowness(settings.unequal, static_cast<std::uint64_t>(comm_.rank()), settings.seed)) {
   check_optimizer(settings);
   last_step_ = std::min(settings.steps, settings.epochs * sampler_.steps_per_epoch());
-  if (is_auto())
-    auto_.emplace(groups_, sync_->node_of_rank(), static_cast<double>(all_samples()), buckets_.shapes(),
-                  settings.compress, settings.optimizer == "sgd" && settings.weight_decay == 0);
+  if (is_auto()) measure_for_policies();
   if (!settings.record) return;
-  if (sync_->policy().server() || sync_->policy().meets_peers())
+  if (sync_->policy().goes_at_own_pace())
     throw Error(ErrorKind::usage, "--record writes what a step of all workers consists of, and --sync " +
                                       settings.sync + " has no such steps; record with --sync bsp");
   recorder_.emplace(buckets_.tensors().size(), team_);
@@ -56,6 +54,7 @@ TrainResult Run::run(const TrainEvents& events) {
     const double loss = own_pace_ ? train_at_own_pace(next_evaluation()) : train_one_step();
     if (change_) take_up_change();
     if (is_plan_due()) judge_plan(events);
+    if (own_pace_ && step_ < last_step_) judge_pace(events);
     if (speaks() && events.on_step) events.on_step(step_, last_step_, loss);
     if (is_first_choice_due() || (speeds_are_new_ && !is_evaluation_due() && is_choice_open())) choose_policy();
     if (!is_evaluation_due()) continue;

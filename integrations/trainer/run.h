@@ -100,10 +100,14 @@ class Run {
            (result_.steps_here == few_steps || result_.steps_here == steps_to_measure);
   }
   bool is_choice_open() const {
-    return is_auto() && !choice_.sync.empty() && !change_ && !has_just_changed() && !is_over();
+    return auto_ && !choice_.sync.empty() && !change_ && !has_just_changed() && !is_over();
   }
   bool is_plan_due() const { return plan_.is_due() && step_ < last_step_ && !own_pace_ && !recorder_; }
   void judge_plan(const TrainEvents& events);
+  void judge_pace(const TrainEvents& events);
+  void note(ChangedPlan changed, const TrainEvents& events);
+  void measure_for_policies();
+  void leave_plan();
   void send_by(const Sending& next);
 
   // ---- After a loss, or a pause for others to join.
@@ -142,7 +146,7 @@ class Run {
   GradientBuckets buckets_;
   const std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<OwnPaceTraining> own_pace_;  // of policies whose workers wait for nobody
-  std::optional<AutoPolicy> auto_;             // of --sync auto …
+  std::optional<AutoPolicy> auto_;             // of --sync auto, and of a plan that has been left, …
   PolicyChoice choice_;                        // … once it has decided, …
   std::optional<PolicyChoice> change_;         // … and what comes next, whose groups are being formed
   std::size_t watched_at_ = 0;                 // the step behind which all ranks' speeds were last looked at

@@ -57,6 +57,11 @@ void Run::renew_synchronizer(const std::string& policy) {
 
 // ---- --sync auto.
 
+void Run::measure_for_policies() {
+  auto_.emplace(groups_, sync_->node_of_rank(), static_cast<double>(all_samples()), buckets_.shapes(),
+                settings_.compress, settings_.optimizer == "sgd" && settings_.weight_decay == 0);
+}
+
 // By what training has shown since the last time, and what little has to be measured beside. All of it is exchanges,
 // for which computing waits; what another policy takes is formed while training goes on.
 void Run::choose_policy() {
@@ -126,8 +131,27 @@ void Run::judge_plan(const TrainEvents& events) {
   auto changed = plan_.judge(step_, comm_, events.replan, gradient_bytes, gradient_exchange().momentum() > 0);
   if (!changed) return;
   send_by({changed->change.compress, changed->change.bucket_bytes});
-  result_.changes.push_back(std::move(*changed));
+  note(std::move(*changed), events);
+}
+
+// All have stopped, which is when policies may change.
+void Run::judge_pace(const TrainEvents& events) {
+  auto changed = plan_.judge_pace(step_, comm_);
+  if (!changed) return;
+  leave_plan();
+  auto_->add_pushes(own_pace_->waited(), own_pace_->exchanges());
+  note(std::move(*changed), events);
+}
+
+void Run::note(ChangedPlan changed, const TrainEvents& events) {
+  result_.changes.push_back(std::move(changed));
   if (speaks() && events.on_change) events.on_change(result_.changes.back());
+}
+
+void Run::leave_plan() {
+  plan_.leave();
+  measure_for_policies();
+  choice_ = {.sync = settings_.sync};
 }
 
 // From now on. What the codec before held back is lost.

@@ -64,19 +64,19 @@ Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank wo
 
 Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world) {
   Identity terms = identity_of(settings, data, world);
-  terms.insert(
-      {{"--steps", std::to_string(settings.steps)},
-       {"--target-accuracy", exact(settings.target_accuracy.value_or(0))},
-       {"--target-loss", exact(settings.target_loss.value_or(0))},
-       {"--evaluate-every", std::to_string(settings.evaluate_every)},
-       {"--compress", settings.compress},
-       {"--bucket", std::to_string(settings.bucket_bytes)},
-       {"--split", settings.split_by_speed ? "speed" : "even"},
-       // Whether and by what steps are judged: only all together can change a plan.
-       {"--plan", settings.tuning.text() + exact(settings.planned.step) + ' ' + exact(settings.planned.waiting)},
-       {"--record", settings.record ? "on" : "off"},
-       {"--save", settings.save.empty() ? "off" : "on"},
-       {"--resume", settings.resume.empty() ? "off" : "on"}});
+  terms.insert({{"--steps", std::to_string(settings.steps)},
+                {"--target-accuracy", exact(settings.target_accuracy.value_or(0))},
+                {"--target-loss", exact(settings.target_loss.value_or(0))},
+                {"--evaluate-every", std::to_string(settings.evaluate_every)},
+                {"--compress", settings.compress},
+                {"--bucket", std::to_string(settings.bucket_bytes)},
+                {"--split", settings.split_by_speed ? "speed" : "even"},
+                // Whether and by what steps are judged: only all together can change a plan.
+                {"--plan", settings.tuning.text() + exact(settings.planned.step) + ' ' +
+                               exact(settings.planned.waiting) + (settings.planned_unequal ? " unequal" : "")},
+                {"--record", settings.record ? "on" : "off"},
+                {"--save", settings.save.empty() ? "off" : "on"},
+                {"--resume", settings.resume.empty() ? "off" : "on"}});
   return terms;
 }
 
@@ -124,7 +124,7 @@ std::string remark_on_sync(const TrainSettings& settings, const Dataset& data, R
   const auto policy = make_sync_policy(
       settings.sync, {.steps_per_epoch = each, .steps = all, .world = static_cast<std::uint64_t>(world)});
   const std::size_t steps = std::min(settings.steps, all), everybody = policy->levels().size();
-  if (!policy->averages_parameters() || policy->server() || policy->meets_peers()) return {};
+  if (!policy->averages_parameters() || policy->goes_at_own_pace()) return {};
   if (policy->gradient_level() == everybody) {
     if (policy->react({.point = SyncPoint::step_begins, .step = steps - 1}).empty()) return {};
     return "--sync " + settings.sync +

@@ -66,6 +66,7 @@ void Run::restore_own(ConstBytes kept, const std::string& tuning) {
   std::string policy = take_text(kept);
   std::array<std::byte, 1> split{};
   take_values(kept, std::span<std::byte>(split));
+  if (!policy.empty() && !is_auto()) leave_plan();
   if (!policy.empty()) adopt({.sync = std::move(policy), .split_by_speed = split[0] != std::byte{0}});
   send_by(plan_.restore(kept, comm_, tuning));
   buckets_.restore_state(take_part(kept));

@@ -86,10 +86,13 @@ double Run::train_one_step() {
 // Each worker at its own pace, until all together have done as many steps as `stop` of everybody's would be.
 double Run::train_at_own_pace(std::size_t stop) {
   const auto mark = Account::begin(*sync_);
+  own_pace_->prepare();
+  const auto prepared = steady_clock::now();
   const auto waited_before = own_pace_->waited();
   const std::uint64_t exchanges_before = own_pace_->exchanges();
   own_pace_->run(sampler_.before(stop));
   account_.add_waiting(own_pace_->waited() - waited_before);
+  plan_.add_steps(stop - step_, steady_clock::now() - prepared, own_pace_->waited() - waited_before);
   if (auto_) auto_->add_pushes(own_pace_->waited() - waited_before, own_pace_->exchanges() - exchanges_before);
   account_.add_rounds(own_pace_->exchanges() - exchanges_before, sync_->nodes() > 1);
   result_.steps_here += stop - step_;

@@ -39,9 +39,11 @@ class ServerTraining final : public OwnPaceTraining {
     std::iota(groups_.begin(), groups_.begin() + static_cast<std::ptrdiff_t>(workers_), 0);
   }
 
+  void prepare() override {
+    if (!group_) form_groups();
+  }
   // Then all hold the same parameters.
   void run(std::uint64_t stop_at) override {
-    if (!group_) form_groups();
     if (guests_) guests_->open();
     while (is_worker()) {
       const auto asked = steady_clock::now();

@@ -55,15 +55,17 @@ struct TrainSettings {
   bool record = false;                   // what the first steps consist of, see TrainResult::recorded
   TuningTable tuning = {};               // what the communicator's "auto" follows, of a plan
   StepSeconds planned = {};              // above 0: where steps take much longer or shorter, it is planned again
+  bool planned_unequal = false;          // of unequal workers: only the mean of many steps tells
   std::filesystem::path save;            // empty: nowhere
   std::filesystem::path resume;          // empty: from the beginning
 };
 
 // How far steps may be from their plan before the plan is called wrong, the other way by as large a factor; of how many
-// steps that is judged, again and again; and how often the plan is changed until each change takes twice as many: where
-// it stays wrong, that is no matter of plans.
+// steps that is judged, again and again, and of how many those of unequal workers; and how often the plan is changed
+// until each change takes twice as many: where it stays wrong, that is no matter of plans.
 inline constexpr double tolerated_error = 0.25;
 inline constexpr std::size_t judged_steps = 20;
+inline constexpr std::size_t judged_unequal_steps = 100;
 inline constexpr std::size_t quick_changes = 3;
 
 struct Evaluation {

@@ -257,7 +257,7 @@ class ByPeers final : public OwnPace::Way {
 
 void OwnPace::check(const SyncPolicy& policy, std::string_view compress) {
   const auto server = policy.server();
-  if (!server && !policy.meets_peers())
+  if (!policy.goes_at_own_pace())
     throw Error(ErrorKind::usage, fmt::format("the steps of '{}' are everybody's, and no rank's own", policy.spec()));
   if (server && server->servers > 0)
     throw Error(ErrorKind::usage, fmt::format("'{}' has ranks that only serve, and here every rank trains; leave out "

@@ -141,7 +141,7 @@ class Synchronizer::Impl {
   }
 
   bool begin_step(std::uint64_t complete) {
-    if (policy_->server() || policy_->meets_peers())
+    if (policy_->goes_at_own_pace())
       throw Error(ErrorKind::usage,
                   fmt::format("with '{}' workers take steps at a pace of their own, which a Synchronizer cannot give "
                               "them; take {}",

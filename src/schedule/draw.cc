@@ -39,7 +39,8 @@ std::string draw(const Schedule& schedule) {
     for (const Step& step : schedule.program(static_cast<Rank>(rank))) {
       if (rows.size() <= step.round) rows.resize(step.round + std::size_t{1}, std::vector<std::string>(world));
       std::string& cell = rows[step.round][rank];
-      cell += (cell.empty() ? "" : " ") + symbol(step);
+      if (!cell.empty()) cell += ' ';
+      cell += symbol(step);
     }
 
   std::vector<std::size_t> widths(world);

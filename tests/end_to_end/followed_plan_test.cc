@@ -31,9 +31,11 @@ struct Judged {
 };
 
 // Steps by a plan that expects to wait for 2 ms. All ranks change by the same steps.
-Judged follow(std::size_t steps, const Waiting& waiting, const Replan& replan, const std::string& sync = "bsp") {
+Judged follow(std::size_t steps, const Waiting& waiting, const Replan& replan, const std::string& sync = "bsp",
+              bool unequal = false) {
   TrainSettings settings;
   settings.sync = sync;
+  settings.planned_unequal = unequal;
   settings.planned = {.step = 0.012, .waiting = 0.002};
   Judged judged;
   std::vector<std::vector<std::size_t>> changed(world);
@@ -102,6 +104,65 @@ TEST(FollowedPlan, OfAPolicyIsJudgedByTheMeanOfItsPeriods) {
   EXPECT_TRUE(follow(100, every_eighth(0.16), as_measured, "async").asked.empty());
 }
 
+// One step in ten is late, and what a step takes is told by a hundred of them.
+TEST(FollowedPlan, OfUnequalWorkersIsJudgedByTheMeanOfManySteps) {
+  const auto late = [](double seconds) { return [=](std::size_t step) { return step % 10 == 0 ? seconds : 0; }; };
+  EXPECT_TRUE(follow(400, late(0.02), as_measured, "bsp", true).asked.empty());
+  const auto slower = follow(400, late(0.2), as_measured, "bsp", true);
+  ASSERT_THAT(slower.changed, ElementsAre(103));
+  EXPECT_NEAR(slower.asked[0].measured.step, 0.0302, 1e-4);
+}
+
+struct Left {
+  std::vector<std::size_t> behind;  // steps
+  std::string reason;
+  StepSeconds followed;  // while it was
+};
+
+// Stretches of 16 steps at the workers' own pace, of so many seconds each.
+Left follow_at_own_pace(const std::string& sync, const std::vector<double>& stretches, std::uint16_t serve = 0) {
+  TrainSettings settings;
+  settings.sync = sync;
+  settings.serve = serve;
+  settings.planned = {.step = 0.012};
+  std::vector<Left> left(world);
+  run_ranks(world,
+            [&](Communicator& comm) {
+              FollowedPlan plan(settings, world);
+              Left& own = left[static_cast<std::size_t>(comm.rank())];
+              for (std::size_t i = 0; i < stretches.size(); ++i) {
+                const std::chrono::duration<double> all(stretches[i] * (1 + 0.01 * comm.rank()));
+                plan.add_steps(16, std::chrono::duration_cast<std::chrono::nanoseconds>(all), {});
+                EXPECT_FALSE(plan.is_due());
+                if (const auto changed = plan.judge_pace(16 * (i + 1), comm)) {
+                  own.behind.push_back(changed->step);
+                  own.reason = changed->change.reason;
+                  plan.leave();
+                }
+              }
+              own.followed = plan.times().mean(comm);
+            },
+            {.way = "shm"});
+  for (const Left& each : left) EXPECT_EQ(each.behind, left.front().behind);
+  return left.front();
+}
+
+// Two stretches are enough steps to judge by. What comes after it is none of the plan's.
+TEST(FollowedPlan, OfWorkersAtTheirOwnPaceIsLeftWhereTheyTakeOtherTimes) {
+  for (const char* sync : {"async", "ssp:2", "group"}) {
+    EXPECT_TRUE(follow_at_own_pace(sync, {0.16, 0.2, 0.21, 0.22, 0.2}).behind.empty()) << sync;
+    const Left slower = follow_at_own_pace(sync, {0.2, 0.2, 0.64, 0.64, 7, 7});
+    EXPECT_THAT(slower.behind, ElementsAre(64)) << sync;
+    EXPECT_EQ(slower.reason,
+              "the samples of a step take 40.40 ms and not 12.00: the policy is chosen by what training shows from now "
+              "on, as by --sync auto");
+    EXPECT_NEAR(slower.followed.step, 1.01 * (0.2 + 0.2 + 0.64 + 0.64) / 64, 0.001) << sync;
+    EXPECT_THAT(follow_at_own_pace(sync, {0.01, 0.01, 0.01}).behind, ElementsAre(32)) << "much sooner is wrong too";
+  }
+  EXPECT_TRUE(follow_at_own_pace("async", {0.64, 0.64, 0.64}, 7000).behind.empty()) << "guests need the servers";
+  EXPECT_TRUE(follow_at_own_pace("async:servers=1", {0.64, 0.64, 0.64}).behind.empty());
+}
+
 TEST(FollowedPlan, KnowsThePeriodsOfPolicies) {
   for (const auto& [sync, period] :
        std::initializer_list<std::pair<const char*, std::size_t>>{{"bsp", 1},
@@ -112,7 +173,7 @@ TEST(FollowedPlan, KnowsThePeriodsOfPolicies) {
                                                                   {"post-local:16", 0},
                                                                   {"local", 0},
                                                                   {"gossip", 2},
-                                                                  {"diloco:30,fragments=3,delay=5", 0},
+                                                                  {"diloco:30,fragments=3,delay=5", 30},
                                                                   {"local:5000", 0},
                                                                   {"async", 0},
                                                                   {"ad-psgd", 0}})

@@ -300,11 +300,11 @@ class Planning(TrainingTest):
         self.assertLess(kept["plan"]["error"], -0.99)
         self.assertIn("again", kept["plan"]["advice"])
 
-    def hopeful_plan(self, sync: str = "bsp") -> str:
+    def hopeful_plan(self, sync: str = "bsp", *more: str) -> str:
         """For three ranks, of a step of 2 us, with the files that it takes to plan again."""
         folder, plan = self.folder / "recorded", self.folder / "plan.toml"
         self.results("--workers", "3", "--model", "mlp", "--steps", "8", "--record", str(folder))
-        words = ("--world", "3", "--link-rate", "10Gbit", "--sync", sync, "--output", str(plan))
+        words = ("--world", "3", "--link-rate", "10Gbit", "--sync", sync, *more, "--output", str(plan))
         self.ranvier("plan", "--workload", str(folder / "workload.toml"), *words)
         text = plan.read_text()
         hopeful = re.sub(r"\nstep_ns = \d+", "\nstep_ns = 2000", text).replace("compute_ns = ", "compute_ns = 1000 # ")
@@ -332,6 +332,37 @@ class Planning(TrainingTest):
         self.assertGreater(changes[0]["expected_step_ns"], 2000)
         settings = json.loads((self.folder / "result.json").read_text())["settings"]
         self.assertEqual(settings["sync"], "local:4")
+
+    def test_a_plan_by_which_fragments_are_under_way_is_planned_again_too(self):
+        said, changes = self.planned_again(self.hopeful_plan("diloco:6,fragments=2,delay=2"), 100)
+        self.assertRegex(said, r"step +27 +planned anew: a step takes ")
+        self.assertGreater(changes[0]["expected_step_ns"], 2000)
+
+    def test_a_plan_of_unequal_workers_is_planned_again_by_their_mean(self):
+        """One of three computes a tenth as fast, as planned, and the network is slower."""
+        unequal = ("--speeds", "1,1,0.1")
+        words = ("--workers", "3", "--model", "mlp", "--epochs", "9", "--steps", "110", "--link-rate", "20Mbit", *unequal)
+        run = self.results(*words, "--plan", self.hopeful_plan("bsp", *unequal), "--replan-limit", "100")
+        first = run["plan"]["changes"][0]
+        self.assertEqual(first["step"], 103)
+        self.assertRegex(first["reason"], "as if the network were .* times slower")
+        self.assertGreater(first["expected_step_ns"], 0.5 * first["measured_step_ns"])
+        self.assertGreater(run["plan"]["measured_step_ns"], 0)
+
+    def test_a_plan_of_workers_at_their_own_pace_that_is_wrong_leaves_the_policy_to_measuring(self):
+        place = str(self.folder / "left.ranvier")
+        words = ("--workers", "3", "--model", "mlp", "--epochs", "9", "--evaluate-every", "12", "--link-rate", "20Mbit")
+        words += ("--plan", self.hopeful_plan("async"))
+        before = self.results(*words, "--steps", "72", "--save", place)
+        (change,) = before["plan"]["changes"]
+        self.assertEqual((change["step"], before["settings"]["sync"]), (24, "async"))
+        self.assertIn("the policy is chosen by what training shows from now on, as by --sync auto", change["reason"])
+        self.assertGreater(before["plan"]["error"], 0.25)
+        self.assertTrue(before["decisions"], "equal workers need no servers")
+        self.assertEqual((before["decisions"][0]["sync"], before["decisions"][0]["in_use_from"]), ("bsp", 24))
+        after = self.results(*words, "--steps", "100", "--resume", place)
+        self.assertEqual(after["plan"]["changes"], [])
+        self.assertLess(after["history"][-1]["test_loss"], before["history"][0]["test_loss"])
 
     def test_planning_again_for_which_there_is_no_time_is_left_to_the_model_of_the_links(self):
         # Timing the codecs alone takes longer: whatever the machine, nothing of the network is known by then.
