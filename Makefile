@@ -15,8 +15,9 @@ TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)
 help:
 	@echo "make demo    train a CNN with 4 workers over a slow network, plain and with bf16 on the wire"
 	@echo "make build   the programs ranvier and ranvier-train, in build/release/bin"
-	@echo "make test    the tests of every change: unit, property, conformance, end to end, Python; threads again under tsan"
-	@echo "             (test-core, test-python, test-threads: one part alone)"
+	@echo "make test    the tests of every change: unit, property, conformance, end to end, Python"
+	@echo "             (test-core, test-python: one part alone)"
+	@echo "make test-threads  what has threads, under tsan"
 	@echo "make test-sanitizers  everything but Python and torch under asan with ubsan, and under tsan"
 	@echo "make fuzz    decoders and parsers on hostile bytes, FUZZ_SECONDS (60) each"
 	@echo "make test-torch  all of PyTorch's own tests of torch.distributed over ranvier, and the frameworks"
@@ -35,23 +36,21 @@ build: setup
 demo: build
 	$(PYTHON) scripts/demo.py build/release/bin/ranvier
 
-# What is compiled for tsan, and tests that only compute, take the processors when other tests leave them idle. As a group
-# of processes of its own, to be ended together, and not as a session: Linux shares its processors among sessions first
-# (sched_autogroup), and an idle one then has half of them.
+# Tests that only compute take the processors when other tests leave them idle. As a group of processes of its own, to be
+# ended together, and not as a session: Linux shares its processors among sessions first (sched_autogroup), and an idle one
+# then has half of them.
 test: build-core
 	@mkdir -p build
 	idle=$$(chrt --idle 0 true 2>/dev/null && echo chrt --idle 0); \
-	set -m; $$idle $(MAKE) build-threads run-computing > build/idle.log 2>&1 & background=$$!; set +m; \
+	set -m; $$idle $(MAKE) run-computing > build/idle.log 2>&1 & background=$$!; set +m; \
 	trap 'kill -- -$$background 2>/dev/null' EXIT INT TERM; \
 	$(MAKE) run-waiting && $(MAKE) run-python KEEP="RANVIER_TESTS RANVIER_BENCHMARKS RANVIER_EXAMPLES" && \
 	  { wait $$background || { cat build/idle.log; false; }; }
-	$(MAKE) run-threads
 	@echo "make test passed:"
 	@sed -n 's/.*tests passed/  unit, conformance, end to end: &/p' build/core.log
 	@sed -n 's/.*tests passed/  what only computes: &/p' build/computing.log
 	@sed -n 's/^[0-9].* passed.* in .*/  Python: &/p' build/python.log
-	@sed -n 's/.*tests passed/  with threads, under tsan: &/p' build/tsan.log
-	@sed -n 's/.* only alone, at a second try$$/  UNSTEADY: &/p' build/core.log build/computing.log build/python.log build/tsan.log
+	@sed -n 's/.* only alone, at a second try$$/  UNSTEADY: &/p' build/core.log build/computing.log build/python.log
 
 test-sanitizers: test-asan test-tsan
 
@@ -78,7 +77,8 @@ test-tsan: setup
 	cmake --build --preset tsan -j $(JOBS)
 	ctest --preset tsan
 
-# What has threads, without the programs, which take half of the time to build.
+# For every change to what has threads: 11 minutes on two cores, and 8 to compile it the first time. Without the programs,
+# which take half of the time to build.
 THREADED := base bounded_loss lent_memory loopback paced ring shm simulated tcp tcp_meeting udp guest_messages control_plane engine \
             exchange conformance replica replica_loss
 test-threads: build-threads
@@ -107,7 +107,7 @@ test-torch: setup
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check .
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
 	$(PYTHON) tests/python/pytorch_suite/run.py
-	RANVIER_TEST_LONG=1 $(PYTHON) -m pytest -q tests/python/test_frameworks.py tests/python/test_rebuild.py tests/python/test_parallelism.py
+	RANVIER_TEST_LONG=1 $(PYTHON) -m pytest -q tests/python/test_pytorch_suite.py tests/python/test_frameworks.py tests/python/test_rebuild.py tests/python/test_parallelism.py
 
 # What pip does for users, in the folder of test-core, so that nothing is compiled twice. KEEP: what that folder has
 # beyond the package, which goes on to be configured there, for tests of it may still be running.

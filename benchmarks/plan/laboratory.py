@@ -11,6 +11,13 @@ sys.path.insert(0, str(HERE.parents[1] / "tests" / "support" / "lab"))
 from lab import Lab, LabError  # noqa: E402
 from network import bits_per_second  # noqa: E402
 
+# Of all_reduce, all but the vendor's.
+ALGORITHMS = [
+    "ring", "bidirectional_ring", "direct", "one_round", "recursive_doubling", "halving_doubling", "swing", "swing_latency",
+    "round_robin", "binomial_tree", "bine_tree", "double_binary_tree", "parameter_server", "hierarchical", "torus", "mesh",
+    "multi_dimensional",
+]  # fmt: skip
+
 
 @dataclasses.dataclass(frozen=True)
 class Shape:

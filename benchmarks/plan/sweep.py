@@ -15,17 +15,12 @@ import json
 import pathlib
 import sys
 
-from laboratory import Shape, add_networks, run  # first: it knows where lab lies
+from laboratory import ALGORITHMS, Shape, add_networks, run  # first: it knows where lab lies
 from lab import Lab, LabError, reason_to_skip
 
 LIMIT_S = 120
 RECORDED_STEPS = 60  # of which the median of 50 counts
 NETWORKS = ["2:50Mbit", "2:200Mbit", "3:100Mbit", "4:50Mbit", "4:200Mbit", "4:100Mbit/25Mbit"]
-ALGORITHMS = [
-    "ring", "bidirectional_ring", "direct", "one_round", "recursive_doubling", "halving_doubling", "swing", "swing_latency",
-    "round_robin", "binomial_tree", "bine_tree", "double_binary_tree", "parameter_server", "hierarchical", "torus", "mesh",
-    "multi_dimensional",
-]  # fmt: skip
 BUCKETS = ["64K", "256K", "1G"]
 # Codes that cannot be added go to the owners of parts and back, whatever the algorithm.
 CODECS = ["int8", "hadamard:32+int4"]

@@ -2,30 +2,31 @@
 """The simulator against reality, as root: `validate.py build/release/bin/ranvier`
 
 On each laboratory network the links are measured once (`ranvier probe`); then every all_reduce is timed there (`ranvier
-bench`) and predicted from that measurement alone (`ranvier simulate`). All of a size are timed in turn, and again, since
-the machine itself may be slow for some seconds: the median of these rounds counts. The error is predicted / measured - 1.
-Rows that kept the machine's processors busy for more than --busy of the time are printed and not counted: there the hosts
+bench`) and predicted from that measurement alone (`ranvier simulate`). All of a size are timed in turn, twice, and those
+whose times differ by more than 5 % again, since the machine itself may be slow for some seconds: the median of these rounds
+counts. The error is predicted / measured - 1. Rows that kept the machine's processors busy for more than --busy of the time are printed and not counted: there the hosts
 of the laboratory share cores, and the network is not what holds them back.
 """
 
 import argparse
+import itertools
 import json
 import pathlib
 import statistics
 import sys
 import tomllib
 
-from laboratory import Shape, add_networks, run  # first: it knows where lab lies
+from laboratory import ALGORITHMS, Shape, add_networks, run  # first: it knows where lab lies
 from lab import Lab, LabError, reason_to_skip
 
 LIMIT_S = 240
-ALGORITHMS = ["ring", "halving_doubling", "recursive_doubling", "direct", "binomial_tree", "double_binary_tree"]
 NETWORKS = [
     "2:200Mbit", "2:1Gbit", "3:500Mbit", "4:200Mbit", "4:500Mbit", "4:500Mbit/250Mbit", "6:200Mbit", "8:100Mbit", "8:200Mbit",
 ]  # fmt: skip
 LINE_SECONDS = [0.01, 0.05, 0.25]  # sizes: what a link carries in so long
 UNIT = 64 << 10  # bytes that sizes are multiples of
 PROBE_SAMPLES = 5
+ALIKE = 0.05
 
 
 def sizes(shape: Shape) -> list[int]:
@@ -38,6 +39,12 @@ def busy_ticks() -> tuple[int, int]:
     user, nice, system, idle, waiting, *others = map(int, pathlib.Path("/proc/stat").read_text().split()[1:9])
     busy = user + system + sum(others)
     return busy, busy + nice + idle + waiting
+
+
+def agree(found: list[tuple[float, float]]) -> bool:
+    """Whether any two of these rounds took as long."""
+    seconds = sorted(each for each, _ in found)
+    return any(longer <= (1 + ALIKE) * shorter for shorter, longer in itertools.pairwise(seconds))
 
 
 class Validation:
@@ -77,9 +84,12 @@ class Validation:
     def rows(self):
         self.probe()
         for size in sizes(self.shape):
-            algorithms = self.arguments.algorithms
-            rounds = [[self.measured(algorithm, size) for algorithm in algorithms] for _ in range(self.arguments.rounds)]
-            for algorithm, found in zip(algorithms, zip(*rounds, strict=True), strict=True):
+            rounds = {algorithm: [] for algorithm in self.arguments.algorithms}
+            for number in range(self.arguments.rounds):
+                for algorithm, found in rounds.items():
+                    if number < 2 or not agree(found):
+                        found.append(self.measured(algorithm, size))
+            for algorithm, found in rounds.items():
                 predicted = self.predicted(algorithm, size)
                 measured, busy = (statistics.median(each) for each in zip(*found, strict=True))
                 yield {
@@ -134,8 +144,8 @@ def main() -> int:
     parser.add_argument("ranvier", type=pathlib.Path, help="the program")
     add_networks(parser, NETWORKS)
     parser.add_argument("--algorithms", nargs="+", default=ALGORITHMS, metavar="NAME")
-    parser.add_argument("--samples", type=int, default=3, metavar="N", help="of each row and round (default: 3)")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of all rows of a size (default: 3)")
+    parser.add_argument("--samples", type=int, default=2, metavar="N", help="of each row and round (default: 2)")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of a row at most (default: 5)")
     parser.add_argument("--sample-seconds", type=float, default=0.2, metavar="S", help="of one sample (default: 0.2)")
     parser.add_argument("--busy", type=float, default=0.85, metavar="SHARE", help="of the processors (default: 0.85)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="add the rows to those that are there")

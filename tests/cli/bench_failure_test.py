@@ -73,7 +73,8 @@ class Failures(ProgramTest):
             _, err = process.communicate(timeout=100)
             took = time.monotonic() - began
             self.assertEqual(process.returncode, 1, err)
-            self.assertRegex(err, r"(?m)^ranvier bench: ranvier rank (1 left|0 failed: .*\brank 1\b)")
+            # The other one may have answered when it was stopped.
+            self.assertRegex(err, r"(?m)^ranvier bench: ranvier rank (1 left|1 did not answer|0 failed: .*\brank 1\b)")
             self.assertFalse(pathlib.Path(f"/proc/{rank}").exists())
             self.assertEqual(list(temporary.iterdir()), [])
         return err, took
@@ -113,7 +114,8 @@ class Failures(ProgramTest):
 
     def test_a_rank_that_is_stopped_is_named_where_less_time_is_given(self):
         err, took = self.lose_rank_1(signal.SIGSTOP, timeout_s=3)
-        self.assertTrue(2 < took < 3 + 7, took)
+        to_leave = 10 if "did not answer" in err else 0  # the seconds that who says nothing is given then
+        self.assertTrue(2 < took < 3 + 7 + to_leave, took)
 
     def test_nothing_is_left_when_the_benchmark_itself_is_killed_or_interrupted(self):
         for how in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
