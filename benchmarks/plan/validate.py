@@ -3,12 +3,14 @@
 
 On each laboratory network the links are measured once (`ranvier probe`); then every all_reduce is timed there (`ranvier
 bench`) and predicted from that measurement alone (`ranvier simulate`). All of a size are timed in turn, twice, and those
-whose times differ by more than 5 % again, since the machine itself may be slow for some seconds: the median of these rounds
-counts. The error is predicted / measured - 1. Rows that kept the machine's processors busy for more than --busy of the time are printed and not counted: there the hosts
-of the laboratory share cores, and the network is not what holds them back.
+whose times differ by more than 5 % again: the median of these rounds counts. Rounds in which more than 1 % of the
+processors' time went to other guests of the host ("stolen", proc_stat(5)) are marked by ! and timed again. The error is
+predicted / measured - 1. Rows that kept the machine's processors busy for more than --busy of the time are printed and not
+counted: there the hosts of the laboratory share cores, and the network is not what holds them back.
 """
 
 import argparse
+import dataclasses
 import itertools
 import json
 import pathlib
@@ -27,23 +29,43 @@ LINE_SECONDS = [0.01, 0.05, 0.25]  # sizes: what a link carries in so long
 UNIT = 64 << 10  # bytes that sizes are multiples of
 PROBE_SAMPLES = 5
 ALIKE = 0.05
+STOLEN = 0.01
 
 
 def sizes(shape: Shape) -> list[int]:
     return [max(1, round(shape.bytes_per_second() * seconds / UNIT)) * UNIT for seconds in LINE_SECONDS]
 
 
-def busy_ticks() -> tuple[int, int]:
-    """Of all processors: busy, also for whom a virtual one was taken away, and all. What runs niced gives way and is not
-    counted (proc_stat(5))."""
-    user, nice, system, idle, waiting, *others = map(int, pathlib.Path("/proc/stat").read_text().split()[1:9])
-    busy = user + system + sum(others)
-    return busy, busy + nice + idle + waiting
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """One run of the benchmark."""
+
+    seconds: float  # of an operation
+    busy: float  # share of the processors' time, also by other guests of the host
+    stolen: float  # by these
+
+    def __str__(self) -> str:
+        return f"{self.seconds * 1e3:.2f}{'' if self.is_own else ' !'}"
+
+    @property
+    def is_own(self) -> bool:
+        return self.stolen <= STOLEN
 
 
-def agree(found: list[tuple[float, float]]) -> bool:
-    """Whether any two of these rounds took as long."""
-    seconds = sorted(each for each, _ in found)
+def ticks() -> tuple[int, int, int]:
+    """Of all processors: busy, stolen, and all. What runs niced gives way and is not busy (proc_stat(5))."""
+    user, nice, system, idle, waiting, irq, soft, steal = map(int, pathlib.Path("/proc/stat").read_text().split()[1:9])
+    busy = user + system + irq + soft + steal
+    return busy, steal, busy + nice + idle + waiting
+
+
+def that_count(found: list[Round]) -> list[Round]:
+    return [each for each in found if each.is_own] or found
+
+
+def agree(found: list[Round]) -> bool:
+    """Whether any two of these rounds that no other guest disturbed took as long."""
+    seconds = sorted(each.seconds for each in found if each.is_own)
     return any(longer <= (1 + ALIKE) * shorter for shorter, longer in itertools.pairwise(seconds))
 
 
@@ -62,17 +84,16 @@ class Validation:
         found = {key: statistics.median(link[key] for link in links) for key in keys}
         print(f"{self.shape}: {found}", file=sys.stderr, flush=True)
 
-    def measured(self, algorithm: str, size: int) -> tuple[float, float]:
-        """How many seconds one operation took, and how busy the processors were."""
+    def measured(self, algorithm: str, size: int) -> Round:
         file = self.lab.network.folder / "bench.json"
-        before = busy_ticks()
+        before = ticks()
         self.run(
             "bench", "--transport", "tcp", "--no-pin", "--algorithm", algorithm, "-b", size, "-e", size,
             "-n", self.iterations(size), "-w", 1, "-c", 0, "--samples", self.arguments.samples, "--json", file,
         )  # fmt: skip
-        after = busy_ticks()
+        busy, stolen, passed = (now - then for then, now in zip(before, ticks(), strict=True))
         (row,) = json.loads(file.read_text())["rows"]
-        return row["time_us"] / 1e6, (after[0] - before[0]) / max(after[1] - before[1], 1)
+        return Round(row["time_us"] / 1e6, busy / max(passed, 1), stolen / max(passed, 1))
 
     def iterations(self, size: int) -> int:
         return max(2, round(self.arguments.sample_seconds * self.shape.bytes_per_second() / (2 * size)))
@@ -84,24 +105,25 @@ class Validation:
     def rows(self):
         self.probe()
         for size in sizes(self.shape):
-            rounds = {algorithm: [] for algorithm in self.arguments.algorithms}
+            rounds: dict[str, list[Round]] = {algorithm: [] for algorithm in self.arguments.algorithms}
             for number in range(self.arguments.rounds):
                 for algorithm, found in rounds.items():
                     if number < 2 or not agree(found):
                         found.append(self.measured(algorithm, size))
             for algorithm, found in rounds.items():
                 predicted = self.predicted(algorithm, size)
-                measured, busy = (statistics.median(each) for each in zip(*found, strict=True))
+                measured = statistics.median(each.seconds for each in that_count(found))
+                busy = statistics.median(each.busy for each in that_count(found))
                 yield {
                     "network": str(self.shape),
                     "algorithm": algorithm,
                     "bytes": size,
                     "predicted_ms": predicted * 1e3,
                     "measured_ms": measured * 1e3,
-                    "rounds_ms": [seconds * 1e3 for seconds, _ in found],
+                    "rounds": [str(each) for each in found],
                     "error": predicted / measured - 1,
                     "busy": busy,
-                    "counts": busy <= self.arguments.busy,
+                    "counts": busy <= self.arguments.busy and any(each.is_own for each in found),
                 }
 
 
@@ -165,7 +187,7 @@ def main() -> int:
                     rows.append(row)
                     print(
                         f"| {row['network']} | {row['algorithm']} | {row['bytes']} | {row['predicted_ms']:.2f} | "
-                        f"{row['measured_ms']:.2f} | {', '.join(f'{ms:.2f}' for ms in row['rounds_ms'])} | "
+                        f"{row['measured_ms']:.2f} | {', '.join(row['rounds'])} | "
                         f"{row['error']:+.1%} | {row['busy']:.0%} |", flush=True,
                     )  # fmt: skip
                     if file:
