@@ -35,8 +35,8 @@ struct SimulateOptions {
   // Messages of one rank leave one after another, in the order in which they were begun, as from one queue; else they
   // share its link evenly.
   bool in_turn = false;
-  // Messages of several ranks share a receiver's link as a FIFO queue serves them: in proportion to what each sender
-  // has given its connection and has not left yet, of which so much at most is under way. 0: they share it evenly.
+  // Messages of several ranks share a receiver's link as a FIFO queue serves them: in proportion to what of each sender
+  // stands in it, so much at most. 0: they share it evenly.
   std::size_t window_bytes = 0;
   double message_ns = 0;                  // what each message costs beside the latency of its links
   double reduce_bytes_per_ns = 0;         // how fast a rank reduces what arrives; 0: as fast as it arrives

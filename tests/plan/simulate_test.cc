@@ -13,6 +13,7 @@
 #include "plan/simulate/fluid.h"
 #include "ranvier/error.h"
 #include "ranvier/simulate.h"
+#include "schedule/steps.h"
 
 namespace ranvier {
 namespace {
@@ -180,6 +181,36 @@ TEST(Simulate, WhoSendsAllAtOnceHoldsUpWhoSendsALittle) {
   EXPECT_GT(time("binomial_tree", 24), time("binomial_tree", 12));
   for (const char* even : {"ring", "halving_doubling", "recursive_doubling", "direct"})
     EXPECT_NEAR(time(even, 12), time(even, 0), 0.01) << even;
+}
+
+// Ranks 1 and 3 fill the queue in front of rank 0's line twice as fast as it empties, until each has its window there.
+// What rank 2 sends then waits for all of that, and has not just its share of the line.
+TEST(Simulate, WhoJoinsAQueueWaitsForWhatStandsInIt) {
+  using namespace steps;
+  constexpr std::size_t slice = 1000, chunk = 100 * slice;
+  const Schedule late{.algorithm = "late", .world = 5, .chunks = 4, .program = [](Rank rank) -> std::vector<Step> {
+                        if (rank == 1 || rank == 3) return {send(0, input(0), 0, 4)};
+                        if (rank == 4) return {send(2, input(0), 0)};
+                        if (rank == 2) return {recv(4, output(0), 0), send(0, output(0), 1)};
+                        return {recv(1, output(0), 0, 4), recv(3, output(0), 0, 4), recv(2, output(0), 1)};
+                      }};
+  constexpr double begins = 50'000;
+  Topology star = topology::star(5, one_gigabyte);
+  for (Link& link : star.links) {
+    if (link.from == 4) link.speed.latency = std::chrono::nanoseconds(std::llround(begins));
+    if (link.from == 4 || link.to == 2) link.speed.bytes_per_second = 1e15;  // rank 2 has all of its vector at once
+  }
+  const auto first = [&](std::size_t window_bytes) {
+    const auto run = simulate(
+        late, star, 4 * chunk / 4, 4,
+        {.slice_bytes = slice, .buffered_slices = 1000, .in_turn = true, .window_bytes = window_bytes, .trace = true});
+    return *std::ranges::find_if(run.trace, [](const auto& each) { return each.from == 2 && each.to == 0; });
+  };
+  const auto joins = first(static_cast<std::size_t>(begins) / 2);
+  EXPECT_NEAR(joins.begin_ns, begins, 0.05 * begins);
+  EXPECT_NEAR(joins.end_ns - joins.begin_ns, begins, 0.1 * begins);
+  const auto shares = first(0);
+  EXPECT_LT(shares.end_ns - shares.begin_ns, 0.1 * begins);
 }
 
 // A tree's root serves its first child, which passes on, before the others.

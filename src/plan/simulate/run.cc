@@ -80,6 +80,8 @@ class Simulation {
     std::size_t arrived = 0;         // messages that wait for their receive
     double begun = 0;
     std::size_t bytes = 0;  // of those in the queue
+    double busy_since = 0;  // when it last was empty
+    double passed = 0;      // bytes that have left since
   };
   enum class What : std::uint8_t { start, arrival, reduced, crash };
   struct Event {
@@ -126,6 +128,10 @@ class Simulation {
       while (state.next_send < program.sends.size() && program.sends[state.next_send].after <= state.next_receive) {
         const auto channel = instance_.send_channels[rank][state.next_send];
         if (channels_[channel].queue.size() >= options_.buffered_slices) break;
+        if (channels_[channel].queue.empty()) {
+          channels_[channel].busy_since = now_;
+          channels_[channel].passed = 0;
+        }
         channels_[channel].bytes += program.sends[state.next_send].bytes;
         channels_[channel].queue.push_back(state.next_send++);
         weigh(channel);
@@ -161,10 +167,21 @@ class Simulation {
     network_.start(number, static_cast<double>(send_of(channel).bytes));
   }
 
-  void weigh(std::uint32_t channel) {
-    if (options_.window_bytes == 0) return;
-    const std::size_t under_way = std::min(channels_[channel].bytes, options_.window_bytes);
-    network_.weigh(channel, static_cast<double>(std::max<std::size_t>(under_way, 1)));
+  // By what of it is in the receiver's queue: all that its line has brought there and has not left. Who joins has
+  // nothing there but its first message, which so takes, among all that stands before it, as long as a FIFO queue of
+  // that length has it wait; one that grows meanwhile makes it too long.
+  void weigh(std::uint32_t number) {
+    const Channel& channel = channels_[number];
+    if (options_.window_bytes == 0 || channel.queue.empty()) return;
+    auto queued = static_cast<double>(send_of(channel).bytes);
+    const auto& route = instance_.channels[number].route;
+    if (channel.passed > 0 && !route.empty()) {
+      const FluidLink& line = instance_.links[route.front().link].speed;
+      const double brought = line.bytes_per_ns * (now_ - channel.busy_since) + line.burst_bytes;
+      queued += std::max(brought - channel.passed, 0.0);
+    }
+    const auto given = static_cast<double>(std::min(channel.bytes, options_.window_bytes));
+    network_.weigh(number, std::max(std::min(queued, given), 1.0));
   }
 
   // The last byte has left: the memory may be reused, and after the way's latency the message is there.
@@ -185,6 +202,7 @@ class Simulation {
     state.sent[channel.queue.front()] = true;
     while (state.sends_done < state.sent.size() && state.sent[state.sends_done]) ++state.sends_done;
     channel.bytes -= send_of(channel).bytes;
+    channel.passed += static_cast<double>(send_of(channel).bytes);
     channel.queue.erase(channel.queue.begin());
     weigh(number);
     ++messages_;
