@@ -95,7 +95,8 @@ void AutoPolicy::learn(const PolicyChoice& current) {
   const auto world = static_cast<std::size_t>(comm_.world());
   std::vector<double> all(own.size() * world);
   comm_.all_gather(own, all);
-  if (is_serving(current) && !make_sync_policy(current.sync, {})->groups()) {  // in groups also for one another
+  // In groups they have also waited for one another.
+  if (is_serving(current) && !make_sync_policy(current.sync, {})->groups()) {
     double sum = 0;
     for (std::size_t rank = 0; rank < world; ++rank) sum += all[rank * own.size()];
     if (sum > 0) push_ = sum / static_cast<double>(world);
