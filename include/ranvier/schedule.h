@@ -83,6 +83,9 @@ struct Schedule {
   // In-place calls need links that take a whole slice before its receiver reads (TransportTraits::buffered_bytes);
   // other calls, and all calls where this is false, run even where every send is a rendezvous.
   bool buffered_in_place = false;
+  // So many rounds in a row are the turns in which one rank serves the others: no transfer of theirs needs another, and
+  // a slice goes to, or comes from, all whose turns these are before the next one does.
+  std::uint32_t turns = 1;
   CartesianGrid grid = {};  // along whose dimensions it works, if it does
   // The program of one rank, in order; made when asked for, so that a large world costs nothing until it runs.
   std::function<std::vector<Step>(Rank)> program;

@@ -284,7 +284,8 @@ class Compiler {
     for (Piece& piece : pieces_) {
       const Instruction& each = piece.instruction;
       const bool is_first_copy = each.round == 0 && each.action == Action::copy && each.from_buffer == Buffer::input;
-      piece.wave = is_first_copy ? piece.slice - std::min(piece.slice, copied_ahead) : piece.slice + ahead * each.round;
+      const std::uint32_t round = each.round / schedule_.turns;
+      piece.wave = is_first_copy ? piece.slice - std::min(piece.slice, copied_ahead) : piece.slice + ahead * round;
     }
     return ahead;
   }

@@ -6,6 +6,8 @@
 // Cost for n bytes (a rank's part, in gather and scatter) over p ranks: p - 1 rounds each way, one message each. The
 // root sends or receives (p-1) n bytes, everybody else n; all_reduce does both. It is here for comparison, and for a
 // root that has more bandwidth than the others; nothing else needs as long.
+#include <algorithm>
+
 #include "schedule/steps.h"
 
 namespace ranvier {
@@ -79,6 +81,8 @@ Schedule parameter_server(Collective collective, Rank world, Rank root) {
           .world = world,
           .root = root,
           .chunks = by_rank ? chunk_of(world) : 1,
+          // Workers do not wait for one another; parts of a rank's own are better whole one after the other.
+          .turns = by_rank ? 1 : std::max(static_cast<std::uint32_t>(world - 1), 1U),
           .program = [collective, world, root](Rank rank) {
             if (world == 1) return alone();
             return ParameterServer{.world = world, .rank = rank, .root = root}.build(collective);
