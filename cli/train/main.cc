@@ -64,9 +64,10 @@ trainer::Dataset prepare(const Options& options, Rank world, bool has_files) {
 void say_that_it_had_ended(const Options& options, const trainer::TrainResult& result, const std::string& speaker) {
   const trainer::TrainSettings& run = options.trainer;
   if (run.resume.empty() || result.steps_here > 0) return;
-  const bool by_steps = run.steps < run.epochs * result.steps_per_epoch;
+  const bool by_steps = run.steps < steps_of_epochs(run, result.steps_per_epoch);
   cli::say(fmt::format("{}: {} is at step {} already, and {} {} asks for no more\n", speaker, run.resume.string(),
-                       result.steps, by_steps ? "--steps" : "--epochs", by_steps ? run.steps : run.epochs));
+                       result.steps, by_steps ? "--steps" : "--epochs",
+                       by_steps ? std::to_string(run.steps) : fmt::format("{}", run.epochs)));
 }
 
 void conclude(const Report& report, const std::string& speaker) {

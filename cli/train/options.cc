@@ -124,7 +124,6 @@ void check_survive(const Options& options) {
 struct Given {
   explicit Given(const Options& defaults)
       : sockets(static_cast<std::uint64_t>(defaults.communicator.tcp_sockets)),
-        epochs(defaults.trainer.epochs),
         batch(defaults.trainer.batch),
         accumulate(defaults.trainer.accumulate),
         warm_up(defaults.trainer.warm_up),
@@ -140,7 +139,6 @@ struct Given {
     if (steps) run.steps = *steps;
     if (threads) options.threads = static_cast<int>(*threads);
     if (max_restarts) options.max_restarts = static_cast<int>(*max_restarts);
-    run.epochs = epochs;
     run.batch = batch;
     run.accumulate = accumulate;
     run.warm_up = warm_up;
@@ -153,7 +151,7 @@ struct Given {
   }
 
   std::optional<std::uint64_t> workers, steps, threads, max_restarts;
-  std::uint64_t sockets, epochs, batch, accumulate, warm_up, seed, evaluate_every, dead_after_ms;
+  std::uint64_t sockets, batch, accumulate, warm_up, seed, evaluate_every, dead_after_ms;
   std::chrono::milliseconds join_timeout;
   std::string plan, config;
 };
@@ -183,8 +181,12 @@ void add_training_options(CLI::App& app, Options& options, Given& given) {
   cli::add_name(app, "--model", run.model, "what to train", {models.begin(), models.end()});
   app.add_option("--data", options.data, "fashion-mnist, a folder of IDX or CIFAR-10 files, or a file of text")
       ->capture_default_str();
-  cli::add_count(app, "--epochs", given.epochs,
-                 "how long the learning rate takes to fall to 0, and what post-local takes a share of", 1, 1'000'000);
+  add_number(
+      app, "--epochs",
+      fmt::format("how long the learning rate takes to fall to 0, and what post-local takes a share of, such as 0.5 "
+                  "(default: {})",
+                  run.epochs),
+      1'000'000, [&](double epochs) { run.epochs = epochs; });
   cli::add_count(app, "--steps", given.steps, "stop after so many, counted from the very start", 1);
   add_number(app, "--target-accuracy", "stop when so much of the test data is right, such as 0.88", 1,
              [&](double share) { run.target_accuracy = share; });

@@ -112,7 +112,7 @@ nlohmann::json settings_json(const Report& report) {
           {"model", settings.model},
           {"data", options.data},
           {"epochs", settings.epochs},
-          {"steps", std::min(settings.steps, settings.epochs * result.steps_per_epoch)},
+          {"steps", std::min(settings.steps, steps_of_epochs(settings, result.steps_per_epoch))},
           {"target_accuracy", or_null(settings.target_accuracy)},
           {"target_loss", or_null(settings.target_loss)},
           {"evaluate_every", settings.evaluate_every},

@@ -25,7 +25,7 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
       shares_(comm_, settings.batch * settings.accumulate * workers_, training_ranks(settings.sync, comm_.world())),
       sampler_(task_->samples(), settings.batch * settings.accumulate, workers_, settings.seed),
       rate_(rate_of(settings, static_cast<double>(shares_.total()),
-                    static_cast<double>(settings.epochs * sampler_.steps_per_epoch()))),
+                    static_cast<double>(steps_of_epochs(settings, sampler_.steps_per_epoch())))),
       groups_(std::make_shared<replica::TeamPool>(comm_)),
       sync_(make_synchronizer(first_, 0)),
       unused_(dense_exchange(comm_)),
@@ -37,7 +37,7 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
                                 buckets_.parameters(), buckets_.shapes())),
       pace_(Slowness(settings.unequal, static_cast<std::uint64_t>(comm_.rank()), settings.seed)) {
   check_optimizer(settings);
-  last_step_ = std::min(settings.steps, settings.epochs * sampler_.steps_per_epoch());
+  last_step_ = std::min(settings.steps, steps_of_epochs(settings, sampler_.steps_per_epoch()));
   if (is_auto()) measure_for_policies();
   if (!settings.record) return;
   if (sync_->policy().goes_at_own_pace())

@@ -11,7 +11,7 @@ SynchronizerOptions Run::options_of(const std::string& policy, std::size_t compl
           .place = settings_.place,
           .samples = static_cast<double>(shares_.own()),
           .run = {.steps_per_epoch = sampler_.steps_per_epoch(),
-                  .steps = settings_.epochs * sampler_.steps_per_epoch(),
+                  .steps = steps_of_epochs(settings_, sampler_.steps_per_epoch()),
                   .begin = complete},
           .groups = groups_};
 }

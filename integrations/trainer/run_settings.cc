@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <string_view>
 
 #include "integrations/trainer/sampler.h"
@@ -48,7 +49,7 @@ Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank wo
   return {{"--model", settings.model},
           {"--batch", std::to_string(settings.batch)},
           {"--accumulate", std::to_string(settings.accumulate)},
-          {"--epochs", std::to_string(settings.epochs)},
+          {"--epochs", exact(settings.epochs)},
           {"--lr", exact(settings.learning_rate)},
           {"--lr-batch", exact(settings.learning_rate_batch)},
           {"--warm-up", std::to_string(settings.warm_up)},
@@ -120,7 +121,7 @@ std::string remark_on_sync(const TrainSettings& settings, const Dataset& data, R
   if (settings.sync == "auto" || world == 1) return {};
   const std::size_t each = steps_per_epoch(training_samples(data), settings.batch * settings.accumulate,
                                            training_ranks(settings.sync, world));
-  const std::size_t all = settings.epochs * each;
+  const std::size_t all = steps_of_epochs(settings, each);
   const auto policy = make_sync_policy(
       settings.sync, {.steps_per_epoch = each, .steps = all, .world = static_cast<std::uint64_t>(world)});
   const std::size_t steps = std::min(settings.steps, all), everybody = policy->levels().size();
@@ -139,6 +140,11 @@ std::string remark_on_sync(const TrainSettings& settings, const Dataset& data, R
   return "the period of --sync " + settings.sync + " is longer than the " + std::to_string(steps) +
          " steps of this run: only when it ends are parameters averaged between " +
          (everybody == 1 ? "workers" : "all nodes") + "; give a shorter period or more steps";
+}
+
+std::size_t steps_of_epochs(const TrainSettings& settings, std::size_t steps_per_epoch) {
+  const double steps = std::round(settings.epochs * static_cast<double>(steps_per_epoch));
+  return std::max(static_cast<std::size_t>(steps), std::size_t{1});
 }
 
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps) {

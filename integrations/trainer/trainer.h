@@ -29,7 +29,7 @@ std::span<const std::string_view> optimizer_names();
 
 struct TrainSettings {
   std::string model = "cnn";
-  std::size_t epochs = 4;  // the length of the learning rate's cosine, whatever `steps` says
+  double epochs = 4;  // > 0: the length of the learning rate's cosine, whatever `steps` says
   std::size_t steps = std::numeric_limits<std::size_t>::max();  // stop after so many, counted from the very start
   std::optional<double> target_accuracy;                        // of the test samples: stop when it is reached, …
   std::optional<double> target_loss;                            // … or when Score::to_lower() is no more than this
@@ -59,6 +59,9 @@ struct TrainSettings {
   std::filesystem::path save;            // empty: nowhere
   std::filesystem::path resume;          // empty: from the beginning
 };
+
+// Of the learning rate's cosine, where an epoch has so many steps: to the nearest, one at least.
+std::size_t steps_of_epochs(const TrainSettings&, std::size_t steps_per_epoch);
 
 // How far steps may be from their plan before the plan is called wrong, the other way by as large a factor; of how many
 // steps that is judged, again and again, and of how many those of unequal workers; and how often the plan is changed

@@ -43,6 +43,7 @@ class Words(TrainingTest):
             ("--workers", "0"),
             ("--batch", "-1"),
             ("--epochs", "many"),
+            ("--epochs", "0"),
             ("--lr", "0"),
             ("--lr", "nan"),
             ("--target-accuracy", "88"),

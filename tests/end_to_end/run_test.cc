@@ -46,6 +46,24 @@ TrainResult run_alone(std::string_view sync, double momentum, std::string_view o
   return train(settings, images(), *comm, {});
 }
 
+TEST(OneWorker, TrainsForAPartOfAnEpochAndItsRateFallsWithin) {
+  const auto run = [](double epochs, std::size_t steps) {
+    const auto comm = Communicator::connect(*memory_store(), 0, 1);
+    TrainSettings settings;
+    settings.model = "mlp";
+    settings.epochs = epochs;
+    settings.steps = steps;
+    settings.batch = 7;
+    return train(settings, images(), *comm, {});
+  };
+  const auto half = run(0.5, 1000), begun = run(1, 7);
+  EXPECT_EQ(half.steps, 7U);  // of 14
+  EXPECT_EQ(half.steps_per_epoch, 14U);
+  EXPECT_EQ(begun.steps, 7U);
+  EXPECT_NE(half.parameter_hash, begun.parameter_hash) << "as slow as at its end only half of an epoch is";
+  EXPECT_EQ(run(1e-6, 1000).steps, 1U) << "no fewer";
+}
+
 // With nobody to average with, bit by bit.
 TEST(OneWorker, TakesTheStepsOfPlainTrainingByAnyOptimizer) {
   std::set<std::uint64_t> ends;

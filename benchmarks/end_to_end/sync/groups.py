@@ -6,10 +6,15 @@ The CNN on Fashion-MNIST; three hosts of the laboratory (as root) with two worke
 1, 2 and 5 ms (--sample-ms), one step in twenty four times as long. All are slowed down to that by sleeping, from what a worker
 alone takes on this machine, so that they do not wait for its cores. Each host has one link, of --rate; inside a host nothing is
 shaped. All ways see the same number of samples along the same cosine. Servers are spread over the workers: no single link
-carries all that they get.
+carries all that they get. With --server-rate they are one process on a host of its own, behind a link of that rate, and who needs
+no server has six workers all the same.
+
+With --seconds all have equal time instead: each way trains for as many steps as it takes in so long, known from a first run of
+--steps, and its learning rate falls to 0 within them.
 """
 
 import argparse
+import dataclasses
 import pathlib
 import sys
 
@@ -34,6 +39,7 @@ WAYS = {
 }
 
 
+SERVED = {"ssp", "async", "group"}  # policies whose parameters servers hold
 BATCH = 32  # of a worker, what `ranvier train` takes
 
 
@@ -52,29 +58,57 @@ def speeds(known: Runs, sample_ms: list[float], workers: int) -> str:
     return ",".join(f"{own_ms / ms:.4f}" for ms in sample_ms for _ in range(workers))
 
 
+class Ways:
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        hosts = Hosts(3, 2, arguments.rate)
+        self._runs = Runs(arguments.ranvier, arguments.json, [], hosts)
+        served = dataclasses.replace(hosts, server_rate=arguments.server_rate)
+        self._served = Runs(arguments.ranvier, arguments.json, [], served)
+        alone = Runs(arguments.ranvier, arguments.json, [])
+        self._common = (
+            "--speeds", speeds(alone, arguments.sample_ms, hosts.workers), "--jitter", "0.05x4", "--threads", 1,
+            "--transport", "tcp", "--evaluate-every", 24, "--lr", arguments.lr,
+        )  # fmt: skip
+
+    def run(self, way: str, seed: int, *words: object) -> dict:
+        policy = way.split(",")[0]
+        spec, runs = policy, self._runs
+        if self._arguments.server_rate and policy in SERVED:
+            spec, runs = f"{policy}{',' if ':' in policy else ':'}servers=1", self._served
+        return runs.get(*self._common, "--seed", seed, "--sync", spec, *WAYS[way], *words)
+
+    def length(self, way: str) -> tuple[object, ...]:
+        """How long a run is, as `ranvier train` takes it."""
+        first = ("--epochs", 1, "--steps", self._arguments.steps)
+        if not self._arguments.seconds:
+            return first
+        run = self.run(way, 0, *first)
+        return "--epochs", f"{self._arguments.seconds / run['seconds'] * run['epochs']:.3f}"
+
+    def runs(self) -> dict[str, list[dict]]:
+        found = {}
+        for way in self._arguments.ways:
+            length = self.length(way)
+            found[way] = [self.run(way, seed, *length) for seed in self._arguments.seeds]
+        return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="groups.py", description=__doc__.partition(":\n")[0])
     parser.add_argument("ranvier", type=pathlib.Path, help="the program")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS, metavar="WAY")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N")
     parser.add_argument("--steps", type=int, default=312, metavar="N")
+    parser.add_argument("--seconds", type=float, metavar="S", help="that each way has; --steps are those of a first run then")
     parser.add_argument("--lr", type=float, default=0.1, metavar="X")
     parser.add_argument("--target", type=float, default=0.82, metavar="ACCURACY")
     parser.add_argument("--rate", default="100Mbit", metavar="RATE", help="of each host's link")
+    parser.add_argument("--server-rate", metavar="RATE", help="of the link of one server on a host of its own")
     parser.add_argument("--sample-ms", type=float, nargs=3, default=[1, 2, 5], metavar="MS", help="of each host's workers")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="add the runs there, and take those that it has")
     arguments = parser.parse_args()
-    hosts = Hosts(3, 2, arguments.rate)
-    known = Runs(arguments.ranvier, arguments.json, [], hosts)
-    alone = Runs(arguments.ranvier, arguments.json, [])
-    common = (
-        "--speeds", speeds(alone, arguments.sample_ms, hosts.workers), "--jitter", "0.05x4", "--threads", 1, "--epochs", 1,
-        "--transport", "tcp", "--evaluate-every", 24, "--steps", arguments.steps, "--lr", arguments.lr,
-    )  # fmt: skip
-    runs = {
-        way: [known.get(*common, "--seed", s, "--sync", way.split(",")[0], *WAYS[way]) for s in arguments.seeds]
-        for way in arguments.ways
-    }
+    runs = Ways(arguments).runs()
     fastest = [min(runs[way][i]["seconds"] for way in arguments.ways) for i in range(len(arguments.seeds))]
     columns = ["policy", "accuracy at the end, %", f"seconds to {100 * arguments.target:g} %", "seconds in all",
                "accuracy when the fastest ends, %", "rounds between", "MiB a worker between"]  # fmt: skip

@@ -17,25 +17,31 @@ LAB = pathlib.Path(__file__).resolve().parents[3] / "tests" / "support" / "lab"
 
 @dataclasses.dataclass(frozen=True)
 class Hosts:
-    """So many hosts of the laboratory, each a node of so many workers, and the rate of each host's link."""
+    """So many hosts of the laboratory, each a node of so many workers, and the rate of each host's link. With `server_rate`
+    one host more, of the last worker alone, behind a link of that rate."""
 
     count: int
     workers: int
     rate: str
+    server_rate: str | None = None
 
     def run(self, command: list[str], limit: float) -> str:
         """What went wrong, or nothing. `command` is given its rank, and where to listen, by a shell."""
         sys.path.insert(0, str(LAB))
         from lab import Lab  # type: ignore[import-not-found]
 
-        # Hosts of the laboratory share this machine's memory, which several hosts do not.
+        # Hosts of the laboratory share this machine's memory, which several hosts do not. The laboratory's host 0 is the one
+        # whose link may be slow.
+        servers = 1 if self.server_rate else 0
+        world = self.count * self.workers + servers
         each = (
-            f"export RANVIER_NODE=host$RANVIER_RANK; for i in $(seq 0 {self.workers - 1}); do"
-            f" RANVIER_LOCAL_RANK=$i RANVIER_LOCAL_WORLD={self.workers} RANVIER_WORLD={self.count * self.workers}"
-            f" RANVIER_RANK=$((RANVIER_RANK * {self.workers} + i)) {shlex.join(command)} --interface $LAB_ADDRESS & done;"
+            f"export RANVIER_NODE=host$RANVIER_RANK; first=$(((RANVIER_RANK - {servers}) * {self.workers})); count={self.workers};"
+            f" if [ $first -lt 0 ]; then first={world - 1}; count=1; fi; for i in $(seq 0 $((count - 1))); do"
+            f" RANVIER_LOCAL_RANK=$i RANVIER_LOCAL_WORLD=$count RANVIER_WORLD={world}"
+            f" RANVIER_RANK=$((first + i)) {shlex.join(command)} --interface $LAB_ADDRESS & done;"
             " for job in $(jobs -p); do wait $job || exit 1; done"
         )
-        with Lab(hosts=self.count, rate=self.rate) as lab:
+        with Lab(hosts=self.count + servers, rate=self.rate, slow_host=self.server_rate) as lab:
             results = lab.run(["bash", "-c", each], limit=limit)
         return "\n".join(result.err for result in results if result.code != 0 or result.timed_out)
 
