@@ -6,8 +6,10 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
+import unittest.mock
 
 import network
 from lab import Lab, LabError, reason_to_skip
@@ -270,6 +272,24 @@ class Ends(unittest.TestCase):
                 self.assertEqual([result.code for result in lab.run(["true"])], [0])
             self.assertEqual(sleeping.running(), [0])
             self.assertEqual(len(network.namespaces_of(other.network.name)), 2)
+
+    def test_the_last_one_puts_back_what_the_kernel_queued(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        backlog, every = folder / "netdev_max_backlog", network._names_of_labs
+        ours = {
+            "BACKLOG": backlog,
+            "BACKLOG_BEFORE": folder / "before",
+            "_names_of_labs": lambda: [each for each in every() if f"-{os.getpid()}-" in each],  # other tests have labs, too
+        }
+        for before, meanwhile in (("1000\n", network.BACKLOG_PACKETS), ("50000\n", 50000)):
+            backlog.write_text(before)
+            with self.subTest(before=before), unittest.mock.patch.multiple(network, **ours):
+                with Lab(hosts=1):
+                    with Lab(hosts=1):
+                        self.assertEqual(int(backlog.read_text()), meanwhile)
+                    self.assertEqual(int(backlog.read_text()), meanwhile, "one is left")
+                self.assertEqual(int(backlog.read_text()), int(before))
+                self.assertEqual(list(folder.iterdir()), [backlog])
 
 
 class CommandLine(unittest.TestCase):
