@@ -74,7 +74,7 @@ class Ways:
     def run(self, way: str, seed: int, *words: object) -> dict:
         policy = way.split(",")[0]
         spec, runs = policy, self._runs
-        if self._arguments.server_rate and policy in SERVED:
+        if self._arguments.server_rate and policy.partition(":")[0] in SERVED:
             spec, runs = f"{policy}{',' if ':' in policy else ':'}servers=1", self._served
         return runs.get(*self._common, "--seed", seed, "--sync", spec, *WAYS[way], *words)
 
