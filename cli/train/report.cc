@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "integrations/trainer/run_settings.h"
 #include "machine.h"
 #include "ranvier/text.h"
 #include "report/bottleneck.h"

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "integrations/trainer/run.h"
+#include "integrations/trainer/run_settings.h"
 
 namespace ranvier::trainer {
 

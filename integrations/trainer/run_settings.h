@@ -22,6 +22,8 @@ std::size_t training_ranks(const std::string& sync, Rank world);
 void check_batch(const TrainSettings& settings, const Dataset& data, Rank world);
 // What to tell who gave a policy that never does what it is for in a run as long as this one; else "".
 std::string remark_on_sync(const TrainSettings& settings, const Dataset& data, Rank world, bool is_one_node);
+// Of the learning rate's cosine, where an epoch has so many steps: to the nearest, one at least.
+std::size_t steps_of_epochs(const TrainSettings&, std::size_t steps_per_epoch);
 // For so many samples a step, and so many steps in all.
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps);
 

@@ -60,9 +60,6 @@ struct TrainSettings {
   std::filesystem::path resume;          // empty: from the beginning
 };
 
-// Of the learning rate's cosine, where an epoch has so many steps: to the nearest, one at least.
-std::size_t steps_of_epochs(const TrainSettings&, std::size_t steps_per_epoch);
-
 // How far steps may be from their plan before the plan is called wrong, the other way by as large a factor; of how many
 // steps that is judged, again and again, and of how many those of unequal workers; and how often the plan is changed
 // until each change takes twice as many: where it stays wrong, that is no matter of plans.
