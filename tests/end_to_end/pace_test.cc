@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 namespace ranvier::trainer {
 namespace {
 
@@ -30,6 +36,36 @@ TEST(Pace, AStragglerIsLateInItsStepsOnly) {
   const PaceReport report = run({.stragglers = {{.worker = 0, .from = 4, .to = 8, .factor = 40}}}, 16);
   EXPECT_GE(report.late_share, 4.0 / 16);
   EXPECT_GT(report.late_factor, 2);
+}
+
+std::chrono::nanoseconds slept(double speed) {
+  Pace pace({{.speeds = {speed}}, 0, 0});
+  pace.begin(0);
+  double sum = 0;
+  for (int i = 0; i < 100; ++i) sum += compute();
+  EXPECT_GT(sum, 0);
+  pace.before_backward();
+  pace.end(4);
+  return pace.slept();
+}
+
+// On a machine of its own it would have computed meanwhile. Half of a core that two share is no less than it is slow.
+TEST(Pace, WhoHasWaitedForACoreSleepsLess) {
+  EXPECT_GT(slept(0.1).count(), 0);
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  std::atomic<bool> ends = false;
+  std::thread rival([&] {  // on that core, too
+    while (!ends) compute();
+  });
+  EXPECT_EQ(slept(0.8).count(), 0);
+  ends = true;
+  rival.join();
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 TEST(Pace, AWorkerThatIsAlwaysSlowIsNotLate) {
