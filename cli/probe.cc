@@ -32,8 +32,9 @@ using Clock = std::chrono::steady_clock;
 constexpr auto probe_examples = R"(
 Of ranks that a launcher started, rank 0's --bytes and --samples count for all.
 Ranks measure in rounds of disjoint pairs: as many rounds as there are ranks. Latency is half of a round trip of four
-bytes; bandwidth that of a few long messages; each is the median of its samples, with half of the distance between the
-quartiles as its spread. A pair that is slower than both of its ends are with others, or much slower both ways at once than one
+bytes, bandwidth that of a few long messages, the median of the samples; of latency, and of what a link carries both ways at
+once, it is the better quartile, since nothing makes them look better than they are, and who waits for a core worse. Spreads are
+half of the distance between the quartiles. A pair that is slower than both of its ends are with others, or much slower both ways at once than one
 way, is measured again, up to twice, and the best counts: of TCP's connections now and then one pauses for a moment (bbr does,
 to see the path's own round trip), and who gets a core late finds less.
 Ranks on one machine share its processors: those of each machine make an all_reduce by a ring, and where they get less than
@@ -61,7 +62,9 @@ struct Settings {
 
 struct Spread {
   double median = 0;
-  double half = 0;  // of the distance between the quartiles
+  double half = 0;  // of the distance between the quartiles, …
+  double low = 0;   // … which these are
+  double high = 0;
 };
 
 Spread spread_of(std::vector<double> samples) {
@@ -69,7 +72,7 @@ Spread spread_of(std::vector<double> samples) {
   const auto at = [&](double part) {
     return samples[static_cast<std::size_t>(part * static_cast<double>(samples.size() - 1))];
   };
-  return {at(0.5), (at(0.75) - at(0.25)) / 2};
+  return {at(0.5), (at(0.75) - at(0.25)) / 2, at(0.25), at(0.75)};
 }
 
 constexpr std::size_t numbers = 8;  // of a link
@@ -100,11 +103,11 @@ class Pair {
       latencies.push_back(microseconds / round_trips / 2);
     }
     const Spread latency = spread_of(latencies);
-    latency_us_ = latency.median;
+    latency_us_ = latency.low;
     for (std::uint64_t i = 0; i < settings_.samples; ++i)
       rates.push_back(static_cast<double>(settings_.bytes) * 8e-9 / seconds_on_the_way(data_));
     const Spread rate = spread_of(rates);
-    return {latency.median, latency.half, rate.median, rate.half, burst(rate)};
+    return {latency.low, latency.half, rate.median, rate.half, burst(rate)};
   }
 
   // Gbit/s of what this rank receives while it sends as much: acknowledgements and buckets of both ways meet. Both
@@ -124,7 +127,7 @@ class Pair {
       sending.wait();
       if (i > 0) rates.push_back(static_cast<double>(settings_.bytes) * 8e-9 / seconds);
     }
-    return spread_of(rates).median;
+    return spread_of(rates).high;
   }
 
   void answer() {
