@@ -8,7 +8,11 @@
 #include "output.h"
 #include "plan/options.h"
 #include "plan/planner.h"
+#include "plan/replan.h"
 #include "plan/words.h"
+#include "ranvier/error.h"
+#include "ranvier/plan_file.h"
+#include "ranvier/plan_judge.h"
 #include "ranvier/tuning.h"
 
 namespace ranvier::cli {
@@ -29,6 +33,24 @@ TuningTable table_of(const PlanNetwork& network) {
   return table;
 }
 
+// What takes the place of a plan that was wrong.
+void run_again(const planning::Again& again, const ResultFile& output, bool says) {
+  const Plan followed = read_plan(again.file);
+  if (!followed.unequal.stragglers.empty())
+    throw Error(ErrorKind::usage,
+                fmt::format("{} is of stragglers in particular steps, which no others are like; leave "
+                            "--straggle out of what it was planned by",
+                            again.file));
+  if (period_of(followed.sync, static_cast<std::uint64_t>(followed.ranks)) == 0)
+    throw Error(ErrorKind::usage,
+                fmt::format("{} is by {}, which has no period, or whose workers take no algorithm from a plan; make "
+                            "another one with ranvier plan --workload",
+                            again.file, followed.sync));
+  const auto [plan, reason] = planning::replan(followed, again.measured, again.limit);
+  if (says) fmt::print("{}\n", reason);
+  output.write(to_toml(plan));
+}
+
 // "chosen: ring, …" as a line of a table.
 void print_reason(const std::string& sentence) {
   const auto colon = sentence.find(": ");
@@ -40,6 +62,10 @@ void print_reason(const std::string& sentence) {
 int run_plan(const Arguments& arguments) {
   const auto options = planning::parse_options(arguments);
   if (!options) return 0;
+  if (options->again) {
+    run_again(*options->again, ResultFile(options->output, "--output"), options->output != "-");
+    return 0;
+  }
   const JsonFile file(options->json);
   const ResultFile tuning(options->tuning, "--tuning");
   const ResultFile output(options->output, "--output");

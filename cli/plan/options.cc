@@ -30,9 +30,20 @@ Examples:
   ranvier plan --workload recorded/workload.toml --topology tcp.toml --topology udp.toml --sync bsp
   ranvier plan --workload llama3-8b --world 64 --topology torus:8x8 --link-rate 100Gbit --tuning tuning.txt
   ranvier plan --workload step.0.et --communicator groups.json --world 64 --topology torus:8x8
+  ranvier plan --again plan.toml --took-ms 310 --waited-ms 260 --output next.toml
 )";
 
 constexpr Rank most_placed = 1024;
+
+// Of --again, for CLI11 to fill.
+struct AgainFlags {
+  std::string file;
+  double took_ms = 0;
+  double waited_ms = 0;
+  double gradient_bytes = 0;
+  std::uint64_t bucket = 0;
+  bool keeps_codec = false;
+};
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
 
@@ -74,6 +85,44 @@ PlanPolicy checked_policy(const std::string& spec, const Options& options) {
                     options.place, spec));
   check_predictable(*machine, {.levels = levels});
   return plan_policy(spec);
+}
+
+void add_again(CLI::App& app, AgainFlags& flags, SearchLimit& limit) {
+  app.add_option(
+         "--again", flags.file,
+         "a plan that training follows, whose steps take what the next flags say: choose algorithms, bucket and "
+         "codec anew, for a network that is as much slower or faster as explains it")
+      ->type_name("FILE");
+  app.add_option("--took-ms", flags.took_ms, "what a step took by that plan")->type_name("MS");
+  app.add_option("--waited-ms", flags.waited_ms, "of it, what was waited for averages behind the backward pass")
+      ->type_name("MS");
+  app.add_option("--gradient-bytes", flags.gradient_bytes, "of the model that is trained, to be checked")
+      ->type_name("BYTES");
+  cli::add_count(app, "--bucket", flags.bucket, "gradients go in buckets of so many bytes, which stays so", 1,
+                 std::uint64_t{1} << 40);
+  app.add_flag("--keep-compress", flags.keeps_codec, "the codec stays, since what it holds must not be lost");
+  cli::add_seconds(app, "--limit", limit.time, "how long --again may search; default 2");
+}
+
+Again checked_again(const CLI::App& app, const AgainFlags& flags, const SearchLimit& limit) {
+  constexpr double most_ms = 1e9;
+  for (const auto* option : app.get_options())
+    for (const char* other :
+         {"--workload", "--communicator", "--world", "--topology", "--link-rate", "--latency-us", "--sync", "--place",
+          "--speeds", "--jitter", "--straggle", "--compress", "--memory", "--tuning", "--transport", "--json"})
+      if (option->count() > 0 && option->check_name(other))
+        refuse(fmt::format("the plan that --again names says what {} would; leave {} out, or --again", other, other));
+  if (!(flags.took_ms > 0 && flags.took_ms < most_ms))
+    refuse("--again needs --took-ms: how many milliseconds a step has taken by that plan");
+  if (app.count("--waited-ms") == 0 || !(flags.waited_ms >= 0 && flags.waited_ms <= flags.took_ms))
+    refuse("--again needs --waited-ms: how many of the milliseconds of --took-ms a step has waited for averages");
+  if (!(flags.gradient_bytes >= 0)) refuse("--gradient-bytes is a number of bytes; give 0 or more");
+  return {.file = flags.file,
+          .measured = {.step = {flags.took_ms / 1e3, flags.waited_ms / 1e3},
+                       .gradient_bytes = flags.gradient_bytes,
+                       .bucket_bytes = static_cast<std::size_t>(flags.bucket),
+                       .keeps_codec = flags.keeps_codec},
+          .limit = limit};
 }
 
 // Each level that is placed has to be one of some policy.
@@ -131,7 +180,17 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                 "what the plan is for; default: those of measured --topology, else tcp", {"tcp", "shm", "udp"});
   app.add_option("--json", options.json, "write all choices there; - is stdout, in place of the text")
       ->type_name("FILE");
+  AgainFlags again;
+  Again defaults;
+  add_again(app, again, defaults.limit);
   if (cli::parse(app, arguments)) return std::nullopt;
+  if (!again.file.empty()) {
+    options.again = checked_again(app, again, defaults.limit);
+    cli::refuse_overwriting({{"--output", options.output}}, {{"--again", again.file}});
+    return options;
+  }
+  for (const char* flag : {"--took-ms", "--waited-ms", "--gradient-bytes", "--bucket", "--keep-compress", "--limit"})
+    if (app.count(flag) > 0) refuse(fmt::format("{} is of a plan that is followed; add --again plan.toml", flag));
   options.network.check();
   if (options.network.speeds().size() > 1)
     refuse("--link-rate and --latency-us of plan are of all links; let ranvier probe measure links that differ");

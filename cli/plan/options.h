@@ -6,12 +6,21 @@
 #include <vector>
 
 #include "flags.h"
+#include "plan/replan.h"
 #include "ranvier/plan.h"
 #include "simulate/network.h"
 
 namespace ranvier::planning {
 
+// A plan that is followed, and was wrong.
+struct Again {
+  std::string file;
+  Measured measured;
+  SearchLimit limit{.time = std::chrono::seconds(2), .flag = "ranvier plan --limit"};
+};
+
 struct Options {
+  std::optional<Again> again;  // then of all else only the files that are written
   std::string workload;
   std::string communicator_file;  // of a trace, empty: none
   std::string transport;          // empty: those of the networks

@@ -32,7 +32,6 @@
 #include "train/plan.h"
 #include "train/progress.h"
 #include "train/record.h"
-#include "train/replan.h"
 #include "train/report.h"
 #include "train/sync_options.h"
 
@@ -192,7 +191,7 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
       .on_evaluation = [&](const trainer::Evaluation& evaluation) { progress.on_evaluation(evaluation); },
       .on_change = [&](const trainer::ChangedPlan& changed) { progress.on_change(changed); },
       .replan = options.plan ? trainer::Replan([&](const auto& current, const auto& wrong) {
-        return replan(*options.plan, current, wrong, options.replan_limit);
+        return plan_again(*options.plan, current, wrong, options.replan_limit);
       })
                              : nullptr,
       .is_to_pause = [&] { return members && members->is_awaited(); }};

@@ -6,27 +6,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "integrations/trainer/followed_plan.h"
+#include "plan/planned_step.h"
+#include "plan/replan.h"
 #include "ranvier/error.h"
 #include "ranvier/synchronizer.h"
 
 namespace ranvier::train {
 
-bool averages_every_step(const Plan& plan) { return plan.sync == "bsp"; }
-
-bool has_equal_steps(const Plan& plan) { return averages_every_step(plan) && !plan.unequal.any(); }
-
-double mean_slowness(const Plan& plan) {
-  const UnequalWorkers& workers = plan.unequal;
-  double sum = plan.ranks - static_cast<double>(workers.speeds.size());
-  for (const double speed : workers.speeds) sum += 1 / speed;
-  return sum / plan.ranks * (1 + workers.jitter_share * (workers.jitter_factor - 1));
-}
-
-double waiting_ns(const Plan& plan) {
-  if (has_equal_steps(plan)) return plan.exposed_communication_ns;
-  return std::max(plan.step_ns - plan.compute_ns * mean_slowness(plan), 0.0);
-}
+using planning::has_equal_steps;
+using planning::waiting_ns;
 
 TuningTable table_of(const Plan& plan) {
   std::vector<TuningRow> rows;
@@ -68,7 +56,7 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
   if (chooses) options.trainer.tuning = table_of(plan);
   // What somebody chose by a flag is not chosen again, nor where no other steps are like those of the plan.
   if (obeyed && plan.unequal.stragglers.empty()) {
-    options.trainer.planned = {plan.step_ns / 1e9, waiting_ns(plan) / 1e9};
+    options.trainer.planned = planning::expected(plan);
     options.trainer.planned_unequal = plan.unequal.any();
   }
   options.plan = plan;
@@ -99,7 +87,7 @@ PlanComparison compare(const Plan& plan, const trainer::TrainResult& result) {
   const double planned_computing_ns = anew ? comparison.predicted_ns - planned_waiting_ns : plan.compute_ns;
   if (!(comparison.predicted_ns > 0) || !(comparison.measured_ns > 0)) return comparison;
   comparison.error = comparison.measured_ns / comparison.predicted_ns - 1;
-  if (std::abs(comparison.error) <= trainer::tolerated_error) return comparison;
+  if (std::abs(comparison.error) <= tolerated_error) return comparison;
   if (plan.unequal.any()) {  // who waits for whom, a mean over the workers does not tell
     comparison.advice =
         "its workers compute or its network carries at other speeds: record and measure them again (ranvier train "
@@ -118,6 +106,30 @@ PlanComparison compare(const Plan& plan, const trainer::TrainResult& result) {
         "a step waited {:.2f} ms for the network and not {:.2f}: measure it again (ranvier probe), then plan again",
         waiting_ns / 1e6, planned_waiting_ns / 1e6);
   return comparison;
+}
+
+trainer::PlanChange plan_again(const Plan& plan, const trainer::PlanChange& current, const trainer::WrongPlan& wrong,
+                               std::chrono::milliseconds limit) {
+  Plan followed = planning::expecting(plan, wrong.planned);
+  followed.compress = current.compress;
+  followed.bucket_bytes = current.bucket_bytes;
+  std::string transport;  // of which there are rows; those of others say the same, see table_of
+  std::vector<FastestAlgorithm> rows;
+  for (const TuningRow& row : current.tuning.rows()) {
+    if (row.collective != Collective::all_reduce || row.ranks != plan.ranks) continue;
+    if (plan.transport != "auto" && row.transport != plan.transport) continue;
+    if (rows.empty()) transport = row.transport;
+    if (row.transport == transport) rows.push_back({.up_to = row.up_to, .algorithm = row.algorithm});
+  }
+  if (!rows.empty()) followed.all_reduce = std::move(rows);
+  const auto [now, reason] =
+      planning::replan(followed, {.step = wrong.measured, .gradient_bytes = wrong.gradient_bytes},
+                       {.time = limit, .flag = "--replan-limit"});
+  return {.tuning = table_of(now),
+          .compress = now.compress,
+          .bucket_bytes = now.bucket_bytes,
+          .expected = planning::expected(now),
+          .reason = reason};
 }
 
 }  // namespace ranvier::train

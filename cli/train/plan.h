@@ -1,6 +1,7 @@
 // Training by a plan: what `ranvier plan` chose becomes settings, and its prediction is compared with what happened.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "ranvier/plan_file.h"
@@ -15,14 +16,6 @@ void check_plan(const Options& options, Rank world);
 
 // Which rank the process is that was started as `place`.
 Rank rank_at(const Plan& plan, Rank place);
-// Gradients.
-bool averages_every_step(const Plan& plan);
-// One step is as good as the mean.
-bool has_equal_steps(const Plan& plan);
-// How many times as long as equal ones its workers compute, in the mean.
-double mean_slowness(const Plan& plan);
-// For averages and for whoever is late, of the mean step and over the workers.
-double waiting_ns(const Plan& plan);
 // What "auto" follows. A plan for "auto" is for whichever transport the ranks meet over.
 TuningTable table_of(const Plan& plan);
 
@@ -34,5 +27,9 @@ struct PlanComparison {
   std::string advice = {};
 };
 PlanComparison compare(const Plan& plan, const trainer::TrainResult& result);
+
+// What takes its place where steps do not take what it predicted, and `current` is followed: see planning::replan.
+trainer::PlanChange plan_again(const Plan& plan, const trainer::PlanChange& current, const trainer::WrongPlan& wrong,
+                               std::chrono::milliseconds limit);
 
 }  // namespace ranvier::train

@@ -10,6 +10,7 @@
 #include "integrations/torch/errors.h"
 #include "ranvier/choose_policy.h"
 #include "ranvier/error.h"
+#include "ranvier/plan_judge.h"
 #include "ranvier/synchronizer.h"
 
 namespace ranvier::pytorch {
@@ -67,6 +68,16 @@ struct PolicyHandle : torch::CustomClassHolder {
 
 using PolicyPtr = c10::intrusive_ptr<PolicyHandle>;
 
+struct JudgeHandle : torch::CustomClassHolder {
+  JudgeHandle(const std::string& sync, std::int64_t world, double step_seconds, bool are_unequal)
+      : judge(translating_errors(
+            [&] { return PlanJudge(sync, static_cast<std::uint64_t>(world), {.step = step_seconds}, are_unequal); })) {}
+
+  PlanJudge judge;
+};
+
+using JudgePtr = c10::intrusive_ptr<JudgeHandle>;
+
 // Of steps that all take alike, for samples that each rank has by itself: the policy, and why. `step_seconds`: of each
 // rank's computing; late steps and exchanges as PolicySituation has them.
 std::tuple<std::string, std::string> choose_in_step(const std::vector<double>& step_seconds, double late_share,
@@ -92,6 +103,8 @@ std::tuple<std::string, std::string> choose_in_step(const std::vector<double>& s
 
 TORCH_LIBRARY_FRAGMENT(ranvier, library) {
   using ranvier::SyncPoint;
+  using ranvier::pytorch::JudgeHandle;
+  using ranvier::pytorch::JudgePtr;
   using ranvier::pytorch::PolicyHandle;
   using ranvier::pytorch::PolicyPtr;
   library.class_<PolicyHandle>("SyncPolicy")
@@ -118,6 +131,19 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("save", [](const PolicyPtr& self) { return self->policy->save(); })
       .def("restore", [](const PolicyPtr& self, const std::vector<double>& kept) {
         ranvier::pytorch::translating_errors([&] { self->policy->restore(kept); });
+      });
+  library.class_<JudgeHandle>("PlanJudge")
+      .def(torch::init<std::string, std::int64_t, double, bool>())
+      .def("is_due",
+           [](const JudgePtr& self, std::int64_t steps) { return self->judge.is_due(static_cast<std::size_t>(steps)); })
+      .def("window", [](const JudgePtr& self) { return static_cast<std::int64_t>(self->judge.window()); })
+      .def("by_median", [](const JudgePtr& self) { return self->judge.by_median(); })
+      .def("is_wrong", [](const JudgePtr& self, double seconds) { return self->judge.is_wrong({.step = seconds}); })
+      .def("expected", [](const JudgePtr& self) { return self->judge.expected().step; })
+      .def("expect", [](const JudgePtr& self, double seconds) { self->judge.expect({.step = seconds}); })
+      .def("changes", [](const JudgePtr& self) { return static_cast<std::int64_t>(self->judge.changes()); })
+      .def("set_changes", [](const JudgePtr& self, std::int64_t changes) {
+        self->judge.set_changes(static_cast<std::size_t>(changes));
       });
   library.def("chosen_by_measuring(str sync) -> bool", [](const std::string& sync) {
     return ranvier::pytorch::translating_errors([&] { return ranvier::check_sync_policy_or_auto(sync); });

@@ -8,6 +8,7 @@
 #include "integrations/torch/interrupts.h"
 #include "integrations/torch/settings.h"
 #include "ranvier/error.h"
+#include "ranvier/tuning.h"
 
 namespace ranvier::pytorch {
 namespace {
@@ -57,6 +58,14 @@ void realign_group(const Group& group, const at::Tensor& parameters) {
   realign(*group->getBackend(c10::DeviceType::CPU), parameters);
 }
 
+// From now on, nothing being under way: what "auto" looks at first. `table`: as `ranvier bench --tune` writes it.
+void follow_in_group(const Group& group, const std::string& table) {
+  translating_errors([&] {
+    communicator_of(*group->getBackend(c10::DeviceType::CPU))
+        ->follow(table.empty() ? TuningTable{} : TuningTable::parse(table, "the plan's table"));
+  });
+}
+
 // Of each operation, as the group was made with or was told since. Python has no options of backends that torch does
 // not know.
 std::int64_t timeout_ms_of_group(const Group& group) {
@@ -83,6 +92,8 @@ TORCH_LIBRARY(ranvier, library) {
       &ranvier::pytorch::average_gradients_in_group);
   library.def("realign(__torch__.torch.classes.c10d.ProcessGroup group, Tensor(a!) parameters) -> ()",
               &ranvier::pytorch::realign_group);
+  library.def("follow(__torch__.torch.classes.c10d.ProcessGroup group, str table) -> ()",
+              &ranvier::pytorch::follow_in_group);
   library.def("timeout_ms(__torch__.torch.classes.c10d.ProcessGroup group) -> int",
               &ranvier::pytorch::timeout_ms_of_group);
 }

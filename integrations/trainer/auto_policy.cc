@@ -84,8 +84,7 @@ bool AutoPolicy::is_serving(const PolicyChoice& current) const {
 // waited in its last steps, and what was hidden.
 void AutoPolicy::learn(const PolicyChoice& current) {
   // The first ones ever are slower.
-  if (!between_ && steps_.size() > StepTimes::warm_up)
-    steps_.erase(steps_.begin(), steps_.begin() + StepTimes::warm_up);
+  if (!between_ && steps_.size() > warm_up_steps) steps_.erase(steps_.begin(), steps_.begin() + warm_up_steps);
   if (steps_.size() > most_steps) steps_.erase(steps_.begin(), steps_.end() - most_steps);
   std::vector<double> own{pushes_ > 0 ? Seconds(pushing_).count() / static_cast<double>(pushes_) : 0};
   for (const Step& step : steps_) {

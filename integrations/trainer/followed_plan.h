@@ -19,10 +19,6 @@ struct Sending {
   std::size_t bucket_bytes = 0;  // 0: stays
 };
 
-// After how many steps, 1024 at most, a policy begins anew with what it has done: 1 where gradients are averaged in all
-// of them. 0 where it does not, and where workers go at their own pace. Throws Error{usage} for a spec that is none.
-std::size_t period_of(const std::string& sync, Rank world);
-
 class FollowedPlan {
  public:
   // `settings` outlives this; of a policy that has neither a period nor workers at their own pace the plan is not
@@ -41,7 +37,7 @@ class FollowedPlan {
   const StepTimes& times() const { return times_; }
 
   // Whether there are as many steps behind it, or behind its last judgement, as it is judged by.
-  bool is_due() const;
+  bool is_due() const { return judge_.is_due(times_.count()); }
   // All ranks call while nothing is under way; they hear the same mean, decide alike and do what rank 0 says, as
   // `replan` has it. Nothing where the plan holds, else what the ranks have agreed on behind so many steps, by which
   // the communicator chooses algorithms already. `gradient_bytes`: of the model; `keeps_codec`: what the codec holds
@@ -60,16 +56,11 @@ class FollowedPlan {
   Sending restore(ConstBytes& kept, Communicator&, const std::string& tuning);
 
  private:
-  std::size_t window() const;
-  bool is_wrong(const StepSeconds& measured) const;
-
   const TrainSettings& settings_;
-  std::size_t period_ = 1;
+  PlanJudge judge_;  // its changes are also those before this run was resumed
   bool at_own_pace_ = false;
   bool is_left_ = false;
   Sending now_;
-  StepSeconds planned_;      // zeros once it is judged no more
-  std::size_t changes_ = 0;  // also before this run was resumed
   StepTimes times_;
   std::size_t judged_ = 0;  // of them, of workers at their own pace
 };

@@ -36,7 +36,7 @@ void StepTimes::add(std::chrono::nanoseconds step, std::chrono::nanoseconds wait
 }
 
 std::vector<StepSeconds> StepTimes::warm() const {
-  return {steps_.begin() + (steps_.size() > 2 * warm_up ? warm_up : 0), steps_.end()};
+  return {steps_.begin() + (steps_.size() > 2 * warm_up_steps ? warm_up_steps : 0), steps_.end()};
 }
 
 StepSeconds StepTimes::median(Communicator& comm) const { return mean_over_workers(middle_of(warm()), comm); }

@@ -6,20 +6,12 @@
 #include <vector>
 
 #include "ranvier/communicator.h"
+#include "ranvier/plan_judge.h"
 
 namespace ranvier::trainer {
 
-// What a step takes, or was expected to take, in seconds.
-struct StepSeconds {
-  double step = 0;
-  double waiting = 0;  // for averages, of the step
-};
-
 class StepTimes {
  public:
-  // The first few are slower: memory and caches are new.
-  static constexpr std::size_t warm_up = 3;
-
   void add(std::chrono::nanoseconds step, std::chrono::nanoseconds waiting);
   std::size_t count() const { return steps_.size(); }
   // Of the median step, or the mean one, without those that warm up, where there are others: the mean over the workers;

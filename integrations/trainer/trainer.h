@@ -60,14 +60,6 @@ struct TrainSettings {
   std::filesystem::path resume;          // empty: from the beginning
 };
 
-// How far steps may be from their plan before the plan is called wrong, the other way by as large a factor; of how many
-// steps that is judged, again and again, and of how many those of unequal workers; and how often the plan is changed
-// until each change takes twice as many: where it stays wrong, that is no matter of plans.
-inline constexpr double tolerated_error = 0.25;
-inline constexpr std::size_t judged_steps = 20;
-inline constexpr std::size_t judged_unequal_steps = 100;
-inline constexpr std::size_t quick_changes = 3;
-
 struct Evaluation {
   std::size_t step = 0;
   double seconds = 0;          // of training so far, evaluations left out

@@ -6,7 +6,7 @@
     ddp.register_comm_hook(*ranvier.hook("hadamard:32+int4"))   # compressed gradients, over any process group
     with ranvier.record(model, "workload.toml"): ...            # what its steps consist of, for ranvier plan
     sync = ranvier.attach(model, optimizer, sync="node:50")     # fewer rounds, by a policy and without DDP; the same
-    plan = ranvier.read_plan("plan.toml")                       # what ranvier plan has decided, for all of these
+    plan = ranvier.read_plan("plan.toml")                       # what ranvier plan has decided, for hook() and attach()
     ranvier.lost_share()                                        # of this rank's gradients, over udp:loss=0.01
 
 Importing this registers the backend, which torch also does by itself when the package is installed. The C++ library is

@@ -241,8 +241,8 @@ def with_closure(closure: Callable[[], Any], args: tuple[Any, ...], kwargs: dict
 class Everybody:
     """What the ranks of `group`, all of which call, have given to attach(). Raises ValueError where they do not match;
     `layouts` of what is not trained need not, and `schedule` is what follows from the steps. `trained` are the parameters
-    that travel, in that order, `remembers` whether the optimizer does anything of them, and `sparse` one whose gradient will
-    be."""
+    that travel, in that order, `remembers` whether the optimizer does anything of them, `sparse` one whose gradient will be,
+    and `plan` the text of the one that is followed."""
 
     def __init__(
         self,
@@ -258,10 +258,11 @@ class Everybody:
         steps_per_epoch: int = 0,
         steps: int = 0,
         sparse: str = "",
+        plan: str = "",
     ) -> None:
         node = _library.load().host_number(os.environ.get("RANVIER_NODE", ""))
         named = (sync, place, compress, node, samples, new_name(), schedule, steps_per_epoch, steps)
-        mine = (*named, layouts, trained, sparse, remembers)
+        mine = (*named, layouts, trained, sparse, remembers, plan)
         rank = dist.get_rank(group)
         told_by = given_by_all(group, "attach()", mine)
         for other, theirs in enumerate(told_by):
@@ -269,6 +270,10 @@ class Everybody:
                 raise ValueError(
                     f"rank {rank} synchronizes by '{sync}' in '{place}' with '{compress}' and rank {other} by "
                     f"'{theirs[0]}' in '{theirs[1]}' with '{theirs[2]}': give attach() the same on every rank"
+                )
+            if theirs[13] != plan:
+                raise ValueError(
+                    f"rank {rank} and rank {other} do not follow the same plan: give attach() the same file's on every rank"
                 )
             if theirs[6] != schedule:
                 raise ValueError(

@@ -3,7 +3,7 @@ evaluates, writes checkpoints, or waits for others."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -39,15 +39,19 @@ class Computing:
         return [self._clock.seconds(begin, end) for begin, end in spans]
 
 
+class Told(Protocol):
+    def forward_begins(self) -> None: ...
+
+
 class Watch:
     """The model's forward pre-hook. A copy of the model, pickled or not, has one that tells nobody."""
 
-    def __init__(self, computing: Computing | None = None) -> None:
-        self._computing = computing
+    def __init__(self, told: Told | None = None) -> None:
+        self._told = told
 
     def __call__(self, model: nn.Module, _: Any) -> None:
-        if self._computing and model.training and torch.is_grad_enabled():
-            self._computing.forward_begins()
+        if self._told and model.training and torch.is_grad_enabled():
+            self._told.forward_begins()
 
     def __reduce__(self) -> tuple[type[Watch], tuple[()]]:
         return Watch, ()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ranvier import _library
 from ranvier._asked import Asked
+from ranvier._followed_plan import follow_in
 from ranvier._groups import group_like
 from ranvier._streams import Behind
 from ranvier._teams import CodedTeam, Team
@@ -75,6 +76,15 @@ class Fragments:
             kept = asked.merge * parameter.detach() if asked.merge > 0 else 0
             parameter.detach().copy_(kept + (1 - asked.merge) * anchor)
         return given
+
+    def follow(self, table: str) -> None:
+        """Algorithms from now on, once those under way have come."""
+        for each in self._averaging:
+            if each is not None:
+                each.result()
+        follow_in(self._team.group, table)
+        if self._coded:
+            self._coded[0].follow(table)
 
     def end(self) -> None:
         self._thread.shutdown()

@@ -145,6 +145,15 @@ def is_ours(group: ProcessGroup) -> bool:
     return torch.device("cpu") in group._device_types and group._get_backend(torch.device("cpu")).name() == "ranvier"
 
 
+# What TORCH_DISTRIBUTED_DEBUG=DETAIL puts around a backend.
+_Wrapper: type = getattr(dist.distributed_c10d, "_ProcessGroupWrapper", type(None))
+
+
+def is_in_reach(group: ProcessGroup) -> bool:
+    """Whether ranvier serves its CPU tensors, and nothing of torch's stands around that."""
+    return is_ours(group) and not isinstance(group._get_backend(torch.device("cpu")), _Wrapper)
+
+
 @cache
 def load() -> Any:
     """The operators of the library, `torch.ops.ranvier`. Raises RuntimeError where it was built for another torch."""

@@ -106,7 +106,7 @@ class Memories:
     """Of all parameters that have been seen."""
 
     def __init__(self, spec: str) -> None:
-        self._spec = spec  # what errors name
+        self.spec = spec  # what errors name
         self._of: dict[int, Memory] = {}  # by the id of a parameter, which the memory keeps alive
         self._met: dict[int, Tensor] = {}  # by their ids, in the order in which buckets brought them
         self._waiting: list[dict[str, Any]] = []  # of parameters of an unpickled state, in that order
@@ -148,7 +148,7 @@ class Memories:
         return memory.record_of(parameter) if memory is not None else None
 
     def restore(self, parameter: Tensor, record: dict[str, Any], name: str) -> None:
-        self._of[id(parameter)] = from_record(parameter, record, name, self._spec)
+        self._of[id(parameter)] = from_record(parameter, record, name, self.spec)
 
     def records(self) -> list[dict[str, Any]]:
         """Of all parameters, in an order that another DDP of the same model repeats."""

@@ -6,6 +6,7 @@ group's store."""
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +30,9 @@ from ranvier._attachment import (
     with_closure,
 )
 from ranvier._computing import Computing, Watch
+from ranvier._followed_plan import FollowedPlan, PlanChange
 from ranvier._optimizer_state import begin_with_state
+from ranvier.plans import Plan
 
 
 class Told(NamedTuple):
@@ -53,6 +56,7 @@ class OwnPace(Attached):
         samples: float,
         compress: str,
         group: dist.ProcessGroup | None,
+        plan: Plan | None,
     ) -> None:
         super().__init__()
         self.spec, self.compress = sync, compress
@@ -67,8 +71,12 @@ class OwnPace(Attached):
                 raise ValueError(f"parameters are complex, and '{sync}' is of real ones: take 'bsp' or 'local:8'")
             if place:
                 raise ValueError(f"'{sync}' has no nodes: leave out place='{place}'")
+            self._followed = FollowedPlan(plan, self._group, keeps_codec=True) if plan is not None else None
         self._are_floats = all(p.dtype == torch.float32 for p in self._parameters)
-        everybody = Everybody(self._group, sync, place, compress, samples, self._trained(), self._layouts(), self._remembers())
+        everybody = Everybody(
+            self._group, sync, place, compress, samples, self._trained(), self._layouts(), self._remembers(),
+            plan=plan.text if plan else "",
+        )  # fmt: skip
         self._share(everybody)
         for rank, theirs in enumerate(everybody.samples):
             self._checked(theirs, f"rank {rank} has")
@@ -82,6 +90,7 @@ class OwnPace(Attached):
         self._residual: Tensor | None = None  # of a checkpoint
         self._seen = 0.0  # samples of this rank since buffers were averaged
         self._computing = Computing(self._parameters[0].device)
+        self._running: tuple[float, int] | None = None  # since when, and behind which step, ranks have not met
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(lambda *_: self._after_step()),
@@ -109,6 +118,11 @@ class OwnPace(Attached):
         """By rank: the share of all samples that suits its speed, as 'group' has measured it; else an even one. For whoever
         deals samples out."""
         return self._told().shares
+
+    @property
+    def changes(self) -> list[PlanChange]:
+        """Of the plan that it was given: that it is wrong, and what to do."""
+        return self._followed.changes if self._followed else []
 
     def set_samples(self, samples: float) -> None:
         """This rank has so many samples in each step from the next one on. How many all have together, of which these are
@@ -217,14 +231,28 @@ class OwnPace(Attached):
             self._pace.step(values, self._began, rate, self._samples, took[-1] if took else 0.0)
             self._hold(values)
         self._computing.step_ends()
+        if self._running is None:  # the first one behind a meeting may have waited for whatever a program does there
+            self._running = time.perf_counter(), self.step
+
+    def _judge_plan(self) -> None:
+        """Where all ranks have stopped."""
+        if self._followed is None:
+            return
+        own = None
+        if self._running is not None:
+            began, first = self._running
+            own = time.perf_counter() - began, self.step - first
+        self._followed.judge_pace(self.step, own)
 
     def _meet(self, ends: bool) -> None:
         self._begin()
+        self._judge_plan()
         if self._world > 1:  # one rank alone keeps its bits, of whatever type
             values = flat(self._parameters)
             self._pace.meet(values, ends)
             self._hold(values)
             self._average_buffers()
+        self._running = None
 
     def _average_buffers(self) -> None:
         """By the samples that each rank has had since the last time."""

@@ -15,6 +15,7 @@ from ranvier import _library
 from ranvier._attachment import flat, spread
 from ranvier._bounded import lost_share_of
 from ranvier._exchanges import Exchange, Plain, make_exchange
+from ranvier._followed_plan import follow_in
 from ranvier._groups import group_like
 from ranvier._memory import Memories, owed_elsewhere
 from ranvier._nodes import exchange_over, keeps_steps, speakers
@@ -139,6 +140,10 @@ class CodedTeam:
         self._number += 1
         spread(values, tensors)
         return wire.bytes_sent - before
+
+    def follow(self, table: str) -> None:
+        """Algorithms from now on, of all who share these connections."""
+        follow_in(self._wire.group, table)
 
     def realign(self, parameters: list[Tensor]) -> int:
         """Those of ranks that may differ meanwhile become their exact average. The bytes given."""

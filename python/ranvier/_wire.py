@@ -11,15 +11,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ranvier._groups import agreed_name, group_like
-from ranvier._library import is_ours
+from ranvier._library import is_in_reach
 
 # torch 2.13 has given it another name.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 LENGTH_BYTES = 8  # of a length in front of a code
-
-# What TORCH_DISTRIBUTED_DEBUG=DETAIL puts around a backend.
-_Wrapper: type = getattr(dist.distributed_c10d, "_ProcessGroupWrapper", type(None))
 
 
 def travels_by(group: dist.ProcessGroup, device: torch.device) -> torch.device:
@@ -45,8 +42,7 @@ class Wire:
         self.floats = True
         self.bytes_sent = 0
         self.rooms: dict[Hashable, list[int]] = {}  # for codes, as all ranks know them
-        wrapped = isinstance(self.group._get_backend(self.device), _Wrapper) if is_ours(self.group) else True
-        self._has_engine = not wrapped
+        self._has_engine = is_in_reach(self.group)
         self._devices: dict[torch.device, torch.device] = {}
 
     def device_for(self, bucket: torch.device) -> torch.device:

@@ -1,6 +1,7 @@
 """Compressed gradients for DistributedDataParallel over the process group that it already has.
 
     ddp.register_comm_hook(*ranvier.hook("hadamard:32+int4"))
+    ddp.register_comm_hook(*ranvier.hook(ranvier.read_plan("plan.toml")))
 
 Codes are made on the CPU, and travel as byte tensors through that group's all_to_all, all_gather and all_reduce: gloo,
 ranvier or NCCL (where init_process_group was given a device_id, all ranks of the world have to call). All ranks end with
@@ -31,7 +32,7 @@ back with weights_only=False.
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -41,26 +42,36 @@ from torch import Tensor, nn
 from ranvier._agreement import given_by_all, telling_others
 from ranvier._bounded import Lossy, exchange_of_gradients, lost_share_of
 from ranvier._exchanges import Exchange, Plain, Went, make_exchange
+from ranvier._followed_plan import BucketTimes, FollowedPlan, PlanChange, StepSeconds, follow_in
 from ranvier._groups import new_name
 from ranvier._memory import Memories, owed_elsewhere, require_record
 from ranvier._nodes import keeps_steps, speakers
 from ranvier._streams import Behind, on_host
 from ranvier._wire import Wire
+from ranvier.plans import Plan
 
 Hook = Callable[["CompressionState", dist.GradBucket], torch.futures.Future[Tensor]]
 
 
-def hook(spec: str, group: dist.ProcessGroup | None = None) -> "tuple[CompressionState, Hook]":
+def hook(spec: str | Plan, group: dist.ProcessGroup | None = None) -> "tuple[CompressionState, Hook]":
     """What DDP.register_comm_hook takes. `spec` is a codec's or a preset's name, "powersgd:4", "acpsgd:4", "thc:8",
     "switchml" or "none"; `group` the one that DDP was given; none: the default group.
+
+    Or it is a plan (ranvier.read_plan) whose policy is bsp, for a DDP that was made with bucket_cap_mb=plan.bucket_mb. Its
+    prediction is compared with every 20 steps, behind 3 that warm up. Where they take a quarter longer, or shorter by as large
+    a factor, rank 0 plans again for 2 s at most while the others wait, all ranks go on by the codec and the algorithms that
+    come out of it, and rank 0 says so in a warning; `changes` of the state has them. Buckets stay as DDP has made them, and
+    so does a codec that has momentum.
 
     Codes travel in a process group of their own, of the same ranks: all of them call, at the same point between what
     else they do in `group`, and no rank outside of it. Which groups a rank has besides does not matter.
 
-    Raises ValueError for a spec that is wrong, on whichever rank, or that another rank does not have, and TypeError for one
-    that is no str. A codec that has momentum (dgc, and with it "strong" and "extreme"; momentum=) takes the place of the
-    optimizer's, which then has to be 0.
+    Raises ValueError for a spec that is wrong, on whichever rank, or that another rank does not have, for a plan of another
+    number of ranks or of another policy, and TypeError for one that is no str. A codec that has momentum (dgc, and with it
+    "strong" and "extreme"; momentum=) takes the place of the optimizer's, which then has to be 0.
     """
+    if isinstance(spec, Plan):
+        return CompressionState(spec.compress, group, spec), compress
     return CompressionState(spec, group), compress
 
 
@@ -76,7 +87,7 @@ class CompressionState:
     brings them: for the same model under the same settings of DDP. load_state_dict goes by names.
     """
 
-    def __init__(self, spec: str, group: dist.ProcessGroup | None = None) -> None:
+    def __init__(self, spec: str, group: dist.ProcessGroup | None = None, plan: Plan | None = None) -> None:
         self.spec = spec
         self.plain_buckets = 0  # that went uncompressed, since a value was NaN, infinite or beyond 2^50
         self._memories = Memories(spec)
@@ -84,21 +95,41 @@ class CompressionState:
         self._world = 0  # of the run that a pickled state is of
         self._speakers: list[int] = []  # likewise, see speakers()
         self._way: tuple[Wire, Exchange] | None = None
-        self._take(group)
+        self._followed: FollowedPlan | None = None
+        self._times: BucketTimes | None = None  # from the first bucket on
+        self._judging: Future[None] | None = None
+        self._step = 0  # of the plan's: complete ones
+        self._gradient_bytes = [0, 0]  # of this step so far, and of the one before
+        self._take(group, plan)
 
-    def _take(self, group: dist.ProcessGroup | None) -> "tuple[Wire, Exchange]":
+    def _take(self, group: dist.ProcessGroup | None, plan: Plan | None = None) -> "tuple[Wire, Exchange]":
         whole = group if group is not None else dist.group.WORLD
         with telling_others(whole):
             make_exchange(self.spec, dist.get_world_size(whole))
-        everybodys = given_by_all(whole, "hook()", (self.spec, new_name()))
-        for rank, (spec, _) in enumerate(everybodys):
+            if plan is not None and plan.sync != "bsp":
+                raise ValueError(
+                    f"the plan's policy is '{plan.sync}', and DistributedDataParallel averages gradients in every step: give the "
+                    "plan to ranvier.attach, and the model without DDP"
+                )
+            followed = FollowedPlan(plan, whole, keeps_codec=False) if plan is not None else None
+        text = plan.text if plan is not None else ""
+        everybodys = given_by_all(whole, "hook()", (self.spec, new_name(), text))
+        for rank, (spec, _, theirs) in enumerate(everybodys):
             if spec != self.spec:
                 raise ValueError(
                     f"rank {dist.get_rank(whole)} compresses with '{self.spec}' and rank {rank} with '{spec}': give hook() the "
                     "same spec on every rank"
                 )
+            if theirs != text:
+                raise ValueError(
+                    f"rank {dist.get_rank(whole)} and rank {rank} do not follow the same plan: give hook() the same file's on "
+                    "every rank"
+                )
         wire = Wire(whole, everybodys[0][1])
         exchange = exchange_of_gradients(wire, self.spec)
+        if followed is not None:
+            followed.group, followed.keeps_codec = wire.group, exchange.momentum > 0
+            self._followed = followed
         # One thread: buckets go in the order in which backward finishes them, which is the same on all ranks.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ranvier-hook")
         # Sums that tolerate loss are waited for on another, since a path of theirs is long: many are under way at once.
@@ -110,6 +141,11 @@ class CompressionState:
             self._memories.leave_their_world(keeps_steps(exchange))
         self._world, self._speakers = wire.world, speakers(exchange)
         return self._way
+
+    @property
+    def changes(self) -> list[PlanChange]:
+        """Of the plan that it follows, since steps took longer or shorter than predicted."""
+        return self._followed.changes if self._followed else []
 
     @property
     def bytes_sent(self) -> int:
@@ -137,6 +173,7 @@ class CompressionState:
             "speakers": self._speakers,
             "number": self._number,
             "parameters": {name: record for name, record in records.items() if record is not None},
+            "plan": self._followed.state_dict() if self._followed else None,
         }
 
     def load_state_dict(self, module: nn.Module, state: dict[str, Any]) -> None:
@@ -155,6 +192,9 @@ class CompressionState:
             )
         for name, record in records.items():
             require_record(parameters[name], record, name, self.spec)
+        if self._way and self._followed and state.get("world", 0) == self._way[0].world:
+            if self._followed.load_state_dict(state.get("plan"), self._step):
+                self._go_by(self._followed.plan)
         wire, exchange = self._way or (None, make_exchange(self.spec, 1))
         same_world = state.get("world", 0) in (0, wire.world if wire else dist.get_world_size())
         same_world = same_world and state.get("speakers", []) == self._speakers
@@ -180,10 +220,11 @@ class CompressionState:
         self._memories = Memories(self.spec)
         self._memories.wait_for(state["parameters"])
         self._number = state["number"]
+        self._followed, self._times, self._judging = None, None, None  # a copy goes by the codec alone
         self._way = None  # until DDP brings the first bucket: whoever looks at a checkpoint need not be in a group
 
     def start(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-        wire, exchange = self._way or self._take(None)
+        _, exchange = self._way or self._take(None)
         if os.getpid() != self._process:  # the thread is not here, and nobody would ever answer
             raise ValueError(
                 "this process was forked off after ranvier.hook was given its group, which stays with the parent: start "
@@ -193,6 +234,8 @@ class CompressionState:
         _require_dense_and_real(buffer, parameters, exchange)
         number, self._number = self._number, self._number + 1
         behind = Behind(buffer.device)
+        if self._followed:
+            self._time(self._followed, bucket, behind)
         done: torch.futures.Future[Tensor] = torch.futures.Future(devices=behind.devices)
 
         def run(part: Callable[[], bool]) -> None:
@@ -204,6 +247,10 @@ class CompressionState:
                 done.set_exception(error)
 
         def begin() -> bool:
+            if self._judging:
+                self._judging.result()  # of this thread, so that it is done, or has failed
+            assert self._way is not None
+            wire, exchange = self._way
             finish = self._begin(wire, exchange, buffer, parameters, number)
             if isinstance(exchange, Lossy):
                 self._waiter.submit(run, finish)
@@ -241,9 +288,47 @@ class CompressionState:
                 arrived()
             if values.data_ptr() != buffer.data_ptr():
                 buffer.copy_(values)
+            if self._times:
+                self._times.one_is_back()
             return True
 
         return finish
+
+    def _time(self, followed: FollowedPlan, bucket: dist.GradBucket, behind: Behind) -> None:
+        """And judges the plan where that is due, before this step's first bucket goes."""
+        self._times = self._times or BucketTimes(bucket.buffer().device)
+        if bucket.index() == 0:
+            self._times.step_begins(followed.window())
+            self._gradient_bytes = [0, self._gradient_bytes[0]]
+            if self._gradient_bytes[1] > 0:
+                self._step += 1
+                if followed.is_due(self._step):
+                    self._judge(followed, self._times.last(), behind)
+        if self._step == 0 and any(parameter.is_complex() for parameter in bucket.parameters()):
+            followed.keeps_codec = True
+        self._gradient_bytes[0] += bucket.buffer().numel() * bucket.buffer().element_size()
+        if bucket.is_last():
+            self._times.last_is_ready()
+
+    def _judge(self, followed: FollowedPlan, own: list[StepSeconds], behind: Behind) -> None:
+        def judge() -> None:
+            with behind.a_stream():
+                if plan := followed.judge(self._step, own, self._gradient_bytes[1]):
+                    self._go_by(plan)
+
+        self._judging = self._thread.submit(judge)
+
+    def _go_by(self, plan: Plan) -> None:
+        """Between two buckets, of which none is under way. What the codec before has held back goes on."""
+        assert self._way is not None
+        wire, _ = self._way
+        follow_in(wire.group, plan.table())
+        if plan.compress == self.spec:
+            return
+        exchange = exchange_of_gradients(wire, plan.compress)
+        self.spec, self._way = plan.compress, (wire, exchange)
+        self._memories.spec = plan.compress
+        self._speakers = speakers(exchange)
 
 
 def _records_in(state: dict[str, Any]) -> dict[str, Any]:

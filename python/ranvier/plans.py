@@ -2,15 +2,15 @@
 
     plan = ranvier.read_plan("plan.toml")
     dist.init_process_group("ranvier", pg_options=plan.options())
-    sync = ranvier.attach(model, optimizer, **plan.attachment())
+    sync = ranvier.attach(model, optimizer, plan)
 
-or, where the plan's policy is bsp, by DistributedDataParallel:
+or, where the plan's policy is bsp, by DistributedDataParallel, which averages beside the backward pass:
 
     ddp = DistributedDataParallel(model, bucket_cap_mb=plan.bucket_mb)
-    ddp.register_comm_hook(*ranvier.hook(plan.compress))
+    ddp.register_comm_hook(*ranvier.hook(plan))
 
-`plan.step_seconds` is what a step was predicted to take; where it takes much more or less, record and probe again. Only
-`ranvier train --plan` makes a plan again by itself.
+Either way steps are then compared with what the plan predicted, and where they take a quarter more or less, it is planned
+again while training goes on (docs/simulator.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import os
 import pathlib
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ranvier.settings import Options
@@ -67,6 +67,9 @@ class Plan:
     algorithms: tuple[tuple[int | None, str], ...]  # of all_reduce, each up to a size in bytes; None: beyond
     step_seconds: float  # predicted
     because: tuple[str, ...]
+    are_unequal: bool = False  # ranks, on purpose: the prediction is the mean of many steps …
+    has_stragglers: bool = False  # … or of particular ones, with which no others can be compared
+    text: str = field(default="", repr=False, compare=False)  # of the file
 
     @property
     def bucket_mb(self) -> float | None:
@@ -90,14 +93,11 @@ class Plan:
         mine: dict[str, Any] = {"transport": self.transport}
         learns = others.get("learn", os.environ.get("RANVIER_LEARN") == "1")
         if self.algorithms and not learns and not {"tuning", "algorithm"} & others.keys():
-            mine["tuning"] = _file_of(self._table())
+            mine["tuning"] = _file_of(self.table())
         return Options(**(mine | others))
 
-    def attachment(self) -> dict[str, str]:
-        """What `ranvier.attach` is given: policy, the places of its nodes, codec."""
-        return {"sync": self.sync, "place": self.place, "compress": self.compress}
-
-    def _table(self) -> str:
+    def table(self) -> str:
+        """Its algorithms by size, in the format of `ranvier bench --tune`."""
         transports = _EITHER_WAY if self.transport == "auto" else (self.transport,)
         rows = [
             f"all_reduce {transport} {self.ranks} {'max' if up_to is None else up_to} {algorithm}\n"
@@ -111,13 +111,14 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     or algorithm of that name is, whoever is given it says."""
     file = pathlib.Path(path)
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
-        return _plan(found)
+        return plan_of(file.read_text(encoding="utf-8"))
     except ValueError as wrong:  # TOMLDecodeError and UnicodeDecodeError are, too
         raise ValueError(f"{file} is no plan of ranvier plan: {wrong}") from wrong
 
 
-def _plan(found: dict[str, Any]) -> Plan:
+def plan_of(text: str) -> Plan:
+    """As read_plan, of what such a file has in it."""
+    found: dict[str, Any] = tomllib.loads(text)
     _check(found, _KEYS, "a plan")
     prediction = found["prediction"]
     if not isinstance(prediction.get("step_ns"), (int, float)):
@@ -137,6 +138,8 @@ def _plan(found: dict[str, Any]) -> Plan:
         ranks=value["ranks"], transport=value["transport"], compress=value["compress"], sync=value["sync"],
         place=value["place"], placement=tuple(value["placement"]), bucket_bytes=value["bucket_bytes"],
         algorithms=tuple(rows), step_seconds=prediction["step_ns"] / 1e9, because=tuple(value["because"]),
+        are_unequal=any(key in prediction for key in ("speeds", "jitter")), has_stragglers="straggle" in prediction,
+        text=text,
     )  # fmt: skip
 
 

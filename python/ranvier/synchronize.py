@@ -12,6 +12,7 @@ the world attach, since torch then makes groups from the world's). docs/synchron
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, SupportsFloat, SupportsIndex
 
@@ -41,7 +42,9 @@ from ranvier._auto import SPECS, Auto
 from ranvier._bounded import bounds_of, exchange_of_gradients, may_be_lost
 from ranvier._computing import Watch
 from ranvier._exchanges import make_exchange
+from ranvier._followed_plan import FollowedPlan, PlanChange, StepTimes, follow_in
 from ranvier._fragments import Fragments
+from ranvier._groups import group_like
 from ranvier._memory import require_record
 from ranvier._optimizer_state import begin_with_state, share_state
 from ranvier._own_pace import OwnPace
@@ -50,6 +53,7 @@ from ranvier._scaling import Scaling
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
 from ranvier._uneven import Uneven
 from ranvier._wire import travels_by
+from ranvier.plans import Plan
 
 
 def _once(loss: Any) -> Callable[[], Any]:
@@ -69,7 +73,7 @@ def _once(loss: Any) -> Callable[[], Any]:
 def attach(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    sync: str = "bsp",
+    sync: str | Plan = "bsp",
     *,
     steps_per_epoch: int = 0,
     steps: int = 0,
@@ -104,6 +108,13 @@ def attach(
     what was lost of a rank's own goes with its next step's. With resync=K, by `bsp`, ranks may differ meanwhile: behind each
     K-th step, and in finish(), their parameters become their exact average (docs/transports.md).
 
+    `sync` may be a plan (ranvier.read_plan): policy, place and codec are its own then. Its prediction is compared with the steps
+    that training takes, in any way but async, ssp and group every 20 of them, behind 3 that warm up. Where they take a quarter
+    longer, or shorter by as large a factor, rank 0 plans again for 2 s at most while the others wait, all ranks go on by the
+    algorithms that come out of it, and rank 0 says so in a warning; `changes` of what this returns has them. Workers at their
+    own pace have no algorithms: when they meet() it is said that the plan is wrong. By bsp all gradients go at once here,
+    behind the backward pass: DistributedDataParallel with ranvier.hook(plan) hides some of that.
+
     `auto` begins with bsp. After 10 steps, and again behind each `steps_per_epoch` (or 100), it measures what computing
     and averages take and goes on with bsp or node:16: `decisions` of what this returns has them, with the reasons. Ranks'
     samples stay their own, and nobody serves, so that shares by speed and servers are not among what it chooses from.
@@ -124,7 +135,13 @@ def attach(
     added or unfrozen since; TypeError for a spec or a place that is no str, steps that are no int and samples that are no number.
     """
     with telling_others(group if group is not None else dist.group.WORLD):
-        for name, word in (("sync", sync), ("place", place), ("compress", compress)):
+        plan = sync if isinstance(sync, Plan) else None
+        if plan is not None and (place or compress != "none"):
+            raise ValueError("a plan says place and codec itself: leave out place= and compress=, or name the policy")
+        spec = sync.sync if isinstance(sync, Plan) else sync
+        if plan is not None:
+            place, compress = plan.place, plan.compress
+        for name, word in (("sync", spec), ("place", place), ("compress", compress)):
             if not isinstance(word, str):
                 raise TypeError(f"attach() takes a str as {name}, and this is {word!r}: write one, such as 'local:4' for sync")
         for name, count in (("steps_per_epoch", steps_per_epoch), ("steps", steps)):
@@ -133,10 +150,10 @@ def attach(
         if not isinstance(samples, SupportsFloat):
             raise TypeError(f"attach() takes a number as samples, and this is {samples!r}: give those of a step, such as 32")
         operators = _library.load()
-        at_own_pace = not operators.chosen_by_measuring(sync) and operators.at_own_pace(sync, compress)
+        at_own_pace = not operators.chosen_by_measuring(spec) and operators.at_own_pace(spec, compress)
     if at_own_pace:
-        return OwnPace(model, optimizer, sync, place, samples, compress, group)
-    return Synchronization(model, optimizer, sync, steps_per_epoch, steps, place, samples, compress, group)
+        return OwnPace(model, optimizer, spec, place, samples, compress, group, plan)
+    return Synchronization(model, optimizer, spec, steps_per_epoch, steps, place, samples, compress, group, plan)
 
 
 class Synchronization(Attached):
@@ -153,6 +170,7 @@ class Synchronization(Attached):
         samples: float,
         compress: str,
         group: dist.ProcessGroup | None,
+        plan: Plan | None,
     ) -> None:
         super().__init__()
         operators = _library.load()
@@ -179,10 +197,11 @@ class Synchronization(Attached):
                     f"parameters are complex, and '{sync}' with compress='{compress}' is of real ones: take a policy that "
                     "averages them as they are, such as 'bsp' or 'local:8', and no codec"
                 )
+            self._followed = self._follow_from_now(plan) if plan is not None else None
         schedule = [steps_per_epoch] if is_auto else list(self._policy.save())
         everybody = Everybody(
             self._group, sync, place, compress, samples, self._trained(), self._layouts(), self._remembers(), schedule,
-            steps_per_epoch, steps, self._sparse(),
+            steps_per_epoch, steps, self._sparse(), plan.text if plan else "",
         )  # fmt: skip
         self._share(everybody)
         self._samples = self._checked(everybody.samples)  # weights of the next average, by rank
@@ -196,7 +215,9 @@ class Synchronization(Attached):
             )
         for speakers in (self._world, len(set(levels[-2]))):
             make_exchange(compress, speakers)  # which every rank refuses, and not those alone who speak for others
-        self._teams = Teams(self._group, levels, everybody.name)
+        # Of a plan that is followed nothing else is under way in the group where algorithms change.
+        averaging = group_like(self._group, f"{everybody.name}/plan", "ranvier attach") if plan is not None else self._group
+        self._teams = Teams(averaging, levels, everybody.name)
         self._last = self._teams.last
         self._auto = Auto(self._group, self._teams, self._parameters, steps_per_epoch) if is_auto else None
         # Apart, since what a codec holds back of gradients is of another size than what it holds back of changes.
@@ -232,13 +253,29 @@ class Synchronization(Attached):
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(lambda *_: self._behind_step()),
         ]
+        self._times = StepTimes(self._parameters[0].device) if self._followed else None
         if self._auto:
             self._hooks.append(model.register_forward_pre_hook(Watch(self._auto.computing)))
+        if self._times:
+            self._hooks.append(model.register_forward_pre_hook(Watch(self._times)))
         attached.add(optimizer)
 
     def _make_policy(self, spec: str, steps_per_epoch: int = 0, steps: int = 0) -> Any:
         """One that begins behind the steps that there have been."""
         return torch.classes.ranvier.SyncPolicy(spec, steps_per_epoch, steps, self._world, self.step)
+
+    def _follow_from_now(self, plan: Plan) -> FollowedPlan:
+        # By bsp all gradients are one bucket here, and what a codec has gathered otherwise between averages is not to be lost.
+        bucket = self._gradient_bytes() if plan.sync == "bsp" else plan.bucket_bytes
+        return FollowedPlan(replace(plan, bucket_bytes=bucket), self._group, keeps_codec=True)
+
+    def _gradient_bytes(self) -> int:
+        return sum(p.numel() * p.element_size() for p in self._parameters)
+
+    @property
+    def changes(self) -> list[PlanChange]:
+        """Of the plan that it follows, since steps took longer or shorter than predicted."""
+        return self._followed.changes if self._followed else []
 
     def set_samples(self, samples: float) -> None:
         """This rank has so many samples in each step from the next one on. Every rank calls, each with its own; in a Join
@@ -297,12 +334,13 @@ class Synchronization(Attached):
             "pushes": self._pushes.save() if self._pushes is not None else None,
             "fragments": self._fragments.state_dict() if self._fragments else None,
             "apart": self._apart,
+            "plan": self._followed.state_dict() if self._followed else None,
             "coded": [each.state_dict() if each else None for each in (self._coded_gradients, self._coded_changes)],
         } | ({"coded": [self._unpaid, None]} if self._unpaid else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up what state_dict gave. Raises ValueError for that of another policy, model or rank."""
-        if missing := sorted(self.state_dict().keys() - state.keys()):
+        if missing := sorted(self.state_dict().keys() - state.keys() - {"plan"}):  # of before plans were followed
             raise ValueError(f"this is no state of ranvier.attach, which has '{missing[0]}': load what state_dict() gave")
         kept = [*state["anchor"], *state["momentum"]]
         own = [*self._anchor, *self._momentum]
@@ -332,6 +370,8 @@ class Synchronization(Attached):
             if each is not None and record is not None:
                 each.load_state_dict(record)
         self._apart = state["apart"]
+        if self._followed and self._followed.load_state_dict(state.get("plan"), self.step):
+            self._go_by(self._followed.plan)
         self._unpaid = state["coded"][0] if self._coded_gradients is None else None
         for number, (parameter, record) in enumerate(zip(self._parameters, (self._unpaid or {}).get("kept", ()), strict=False)):
             if record is not None:
@@ -365,6 +405,7 @@ class Synchronization(Attached):
             self._optimizer.step()  # as those do whose gradients these are, which keeps its state equal to theirs
             self._scaling.end()
         self._after_step()
+        self._judge_plan()
 
     def _end_join(self) -> None:
         self._uneven.end(self)
@@ -386,17 +427,44 @@ class Synchronization(Attached):
         self._uneven.notify(self)
         closure = closure_in(args, kwargs)
         if closure is None:
-            self._average_gradients()
+            self._waiting(self._average_gradients)
             return None
         with torch.enable_grad():
             loss = closure()
-        self._average_gradients()
+        self._waiting(self._average_gradients)
         return with_closure(_once(loss), args, kwargs)
 
     def _behind_step(self) -> None:
         if self._uneven.trains and not is_part_of_a_step(self._optimizer):
             self._scaling.end()
-            self._after_step()
+            self._waiting(self._after_step)
+            if self._followed and self._times:
+                self._times.step_ends(self._followed.window())
+            self._judge_plan()
+
+    def _waiting(self, average: Callable[[], object]) -> None:
+        if self._times:
+            self._times.waiting(average)
+        else:
+            average()
+
+    def _judge_plan(self) -> None:
+        """Also where this rank only keeps others company in a Join, and has no times."""
+        if self._followed is None or not self._followed.is_due(self.step):
+            return
+        own = self._times.last() if self._times and self._uneven.trains else []
+        if plan := self._followed.judge(self.step, own, self._gradient_bytes()):
+            self._go_by(plan)
+
+    def _go_by(self, plan: Plan) -> None:
+        """Algorithms of everybody's averages, of which none is under way; inside nodes and groups stays what there is."""
+        table = plan.table()
+        for team in (self._teams.whole[self._last], self._teams.leaders[self._last]):
+            if team is not None:
+                follow_in(team.group, table)
+        for each in (self._coded_gradients, self._coded_changes, self._fragments):
+            if each is not None:
+                each.follow(table)
 
     def _average_gradients(self) -> bool:
         """Whether there was any to average."""

@@ -184,8 +184,42 @@ class Plan(ProgramTest):
                          limit=60)
             self.assertEqual(result.returncode, 0, result.stderr)
 
+    def test_plans_again_for_the_network_that_explains_what_was_measured(self):
+        with temporary_folder() as folder:
+            first, second, third = (str(folder / f"{name}.toml") for name in ("first", "second", "third"))
+            words = ("--workload", "resnet50", "--world", "8", "--link-rate", "10Gbit", "--compress", "none", "--sync", "bsp")
+            self.assertEqual(run("plan", *words, "--output", first, limit=60).returncode, 0)
+            planned = tomllib.loads((folder / "first.toml").read_text())
+            ms = {key: planned["prediction"][f"{key}_ns"] / 1e6 for key in ("step", "compute", "exposed_communication")}
+            # Ten times slower: what simulating the same plan on that network says a step takes, and waits.
+            slow = json.loads(run("simulate", "--plan", first, "--link-rate", "1Gbit", "--json", "-", limit=60).stdout)
+            took, waited = slow["step_ns"] / 1e6, slow["exposed_communication_ns"] / 1e6
+            self.assertGreater(took, ms["step"])
+            again = ("plan", "--again", first, "--took-ms", str(took), "--waited-ms", str(waited), "--limit", "50", "--output")
+            said = run(*again, second, limit=60)
+            self.assertEqual((said.returncode, said.stderr), (0, ""))
+            self.assertRegex(said.stdout, rf"^a step takes {took:.2f} ms and not {ms['step']:.2f}: .* as if the network were "
+                                          r"(9\.\d|10) times slower than planned; from now on .*, expected to take [\d.]+\n$")  # fmt: skip
+            new = tomllib.loads((folder / "second.toml").read_text())
+            self.assertEqual(new["because"], ["again: " + said.stdout.strip()])
+            self.assertLess(new["prediction"]["step_ns"] / 1e6, took)
+            self.assertEqual(planned["compress"], "none")
+            self.assertNotEqual(new["compress"], "none")
+            for same in ("workload", "network", "link_gbit", "latency_us", "ranks", "transport", "sync"):
+                self.assertEqual(new[same], planned[same])
+            self.assert_sentence(run(*again, first, limit=60), 2, "--output")
+            # What has to stay, stays.
+            self.assertEqual(run(*again, third, "--keep-compress", "--bucket", "1000000", limit=60).returncode, 0)
+            kept = tomllib.loads((folder / "third.toml").read_text())
+            self.assertEqual((kept["compress"], kept["bucket_bytes"]), (planned["compress"], 1000000))
+
     def test_wrong_usage_is_one_sentence(self):
         for words, part in (
+            (("--again", "plan.toml"), "needs --took-ms"),
+            (("--again", "plan.toml", "--took-ms", "5"), "needs --waited-ms"),
+            (("--again", "plan.toml", "--took-ms", "5", "--waited-ms", "6"), "needs --waited-ms"),
+            (("--again", "plan.toml", "--took-ms", "5", "--waited-ms", "4", "--world", "4"), "leave --world out"),
+            (("--took-ms", "5"), "add --again"),
             ((), "plan needs --world"),
             (("--world", "4"), "plan needs --workload"),
             (("--world", "6", "--workload", "gpt3:tp=16,pp=1"), "which does not make 6 ranks"),

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <functional>
-#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -161,23 +160,6 @@ TEST(FollowedPlan, OfWorkersAtTheirOwnPaceIsLeftWhereTheyTakeOtherTimes) {
   }
   EXPECT_TRUE(follow_at_own_pace("async", {0.64, 0.64, 0.64}, 7000).behind.empty()) << "guests need the servers";
   EXPECT_TRUE(follow_at_own_pace("async:servers=1", {0.64, 0.64, 0.64}).behind.empty());
-}
-
-TEST(FollowedPlan, KnowsThePeriodsOfPolicies) {
-  for (const auto& [sync, period] :
-       std::initializer_list<std::pair<const char*, std::size_t>>{{"bsp", 1},
-                                                                  {"local:16", 16},
-                                                                  {"diloco:30", 30},
-                                                                  {"node:16", 16},
-                                                                  {"slowmo:12", 12},
-                                                                  {"post-local:16", 0},
-                                                                  {"local", 0},
-                                                                  {"gossip", 2},
-                                                                  {"diloco:30,fragments=3,delay=5", 30},
-                                                                  {"local:5000", 0},
-                                                                  {"async", 0},
-                                                                  {"ad-psgd", 0}})
-    EXPECT_EQ(period_of(sync, 4), period) << sync;
 }
 
 TEST(FollowedPlan, ThatStaysWrongIsMadeAgainEverMoreSeldom) {

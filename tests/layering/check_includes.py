@@ -45,6 +45,7 @@ PUBLIC = {
     "coding.h": "codec",
     "choose_policy.h": "sync",
     "server.h": "sync",
+    "plan_judge.h": "sync",
     "sync.h": "sync",
     "unequal_workers.h": "sync",
     "worker_speeds.h": "sync",

@@ -51,7 +51,7 @@ def test_what_ranvier_plan_writes_is_read(tmp_path):
 
 def test_its_choices_are_arguments(written):
     plan = ranvier.read_plan(written())
-    assert plan.attachment() == {"sync": "local:3", "place": "", "compress": "bf16"}
+    assert (plan.sync, plan.place, plan.compress) == ("local:3", "", "bf16")
     assert plan.bucket_mb == 2
     options = plan.options(link_rate="1Gbit")
     assert (options.transport, options.link_rate) == ("tcp", "1Gbit")
@@ -66,7 +66,7 @@ def follow(rank, world, file):
     group = dist.new_group([0, 1], pg_options=plan.options())
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    ranvier.attach(model, optimizer, **plan.attachment(), group=group)
+    ranvier.attach(model, optimizer, plan, group=group)
     alike = []
     for _ in range(6):
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-#include "train/replan.h"
+#include "plan/replan.h"
 
 #include <fmt/format.h>
 
@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "plan/codec_speed.h"
+#include "plan/planned_step.h"
 #include "plan/planner.h"
 #include "plan/words.h"
 #include "ranvier/error.h"
@@ -16,9 +17,8 @@
 #include "ranvier/workload_file.h"
 #include "simulate/levels.h"
 #include "simulate/workload.h"
-#include "train/plan.h"
 
-namespace ranvier::train {
+namespace ranvier::planning {
 namespace {
 
 constexpr double most_change = 4096;  // of a network's speed that is still believed
@@ -77,8 +77,7 @@ StepSimulation as_planned(const Plan& plan, const PlanNetwork& network, const Co
 }
 
 // The mean step by the plan's policy, and what of it is waiting.
-trainer::StepSeconds mean_step(const Plan& plan, const StepSimulation& how, const Workload& workload,
-                               const Topology& topology) {
+StepSeconds mean_step(const Plan& plan, const StepSimulation& how, const Workload& workload, const Topology& topology) {
   if (has_equal_steps(plan)) {
     const StepPrediction step = simulate_step(workload, topology, how);
     return {step.step_ns / 1e9, step.exposed_communication_ns / 1e9};
@@ -86,7 +85,8 @@ trainer::StepSeconds mean_step(const Plan& plan, const StepSimulation& how, cons
   const Rank replicas = averaging_ranks(workload, topology.world);
   const auto policy = make_sync_policy(
       plan.sync, {.steps_per_epoch = 0, .steps = steps_of_a_policy, .world = static_cast<std::uint64_t>(replicas)});
-  PolicySimulation simulation{.unequal = plan.unequal};
+  PolicySimulation simulation;
+  simulation.unequal = plan.unequal;
   if (policy->levels().size() > 1)
     simulation.levels = simulation::levels_of(*policy, simulation::place_for(*policy, plan.place), replicas);
   const PolicyPrediction mean = simulate_policy(*policy, workload, topology, how, simulation);
@@ -96,17 +96,17 @@ trainer::StepSeconds mean_step(const Plan& plan, const StepSimulation& how, cons
 // How many times slower the network is: the factor by which the plan's own step takes as long as was measured. None
 // where none does.
 std::optional<double> network_factor(const Plan& plan, const StepSimulation& how, const Workload& workload,
-                                     const Topology& topology, const trainer::StepSeconds& measured) {
+                                     const Topology& topology, const StepSeconds& measured) {
   // Of unequal workers who is late is waited for too, which no network changes: the whole step is compared.
   const bool by_waiting = has_equal_steps(plan);
-  const auto of = [&](const trainer::StepSeconds& step) { return by_waiting ? step.waiting : step.step; };
+  const auto of = [&](const StepSeconds& step) { return by_waiting ? step.waiting : step.step; };
   const auto takes = [&](double factor) { return of(mean_step(plan, how, workload, slower(topology, factor))); };
   double least = -std::log2(most_change);
   double most = std::log2(most_change);
   if (!(of(measured) < takes(std::exp2(most)))) return std::nullopt;
   if (!(takes(std::exp2(least)) < of(measured))) {
     // As fast as can be, or, where the network is not what is waited for, as planned.
-    const double alike = by_waiting ? 1.01 : 1 + trainer::tolerated_error;
+    const double alike = by_waiting ? 1.01 : 1 + tolerated_error;
     return takes(1) <= alike * takes(std::exp2(least)) ? 1 : std::exp2(least);
   }
   for (int i = 0; i < halvings; ++i) {
@@ -135,52 +135,43 @@ void check_model(const Plan& plan, double planned_bytes, double bytes) {
                           plan.workload, planned_bytes / 1e6, bytes / 1e6));
 }
 
-// The plan as changes have left it.
-Plan followed(Plan plan, const trainer::PlanChange& current) {
-  plan.compress = current.compress;
-  plan.bucket_bytes = current.bucket_bytes;
-  std::string transport;  // of which there are rows; those of others say the same, see table_of
-  std::vector<FastestAlgorithm> rows;
-  for (const TuningRow& row : current.tuning.rows()) {
-    if (row.collective != Collective::all_reduce || row.ranks != plan.ranks) continue;
-    if (plan.transport != "auto" && row.transport != plan.transport) continue;
-    if (rows.empty()) transport = row.transport;
-    if (row.transport == transport) rows.push_back({.up_to = row.up_to, .algorithm = row.algorithm});
-  }
-  if (!rows.empty()) plan.all_reduce = std::move(rows);
-  return plan;
-}
-
 // None where the budget did not last until a single way was known.
-std::optional<planning::Answer> search(planning::Question& question, Budget& budget) {
+std::optional<Answer> search(Question& question, std::size_t bucket_bytes, Budget& budget) {
   question.networks.front().options.enough = budget.until(share_of_sizes);
   question.search.enough = budget.until(1);
   try {
-    planning::complete(question);
-    return planning::answer(question);
+    complete(question);
+    if (bucket_bytes > 0) question.search.bucket_bytes = {static_cast<double>(bucket_bytes)};
+    return answer(question);
   } catch (const Error& ended) {
     if (ended.kind() != ErrorKind::timeout) throw;
     return std::nullopt;
   }
 }
 
+Replanned told(Plan plan, std::string reason) {
+  plan.because = {"again: " + reason};
+  return {.plan = std::move(plan), .reason = std::move(reason)};
+}
+
 }  // namespace
 
-trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& current, const trainer::WrongPlan& wrong,
-                           std::chrono::milliseconds limit) {
-  const auto& [planned, measured, gradient_bytes] = wrong;
-  Budget budget(limit);
-  const Plan plan = followed(original, current);
-  const double computing = std::max(measured.step - measured.waiting, 1e-9);
-  const double expected = std::max(planned.step - planned.waiting, 1e-9);
+Replanned replan(const Plan& followed, const Measured& measured, const SearchLimit& limit) {
+  Budget budget(limit.time);
+  Plan plan = followed;
+  if (measured.bucket_bytes > 0) plan.bucket_bytes = measured.bucket_bytes;
+  const StepSeconds& step = measured.step;
+  const StepSeconds planned = expected(plan);
+  const double computing = std::max(step.step - step.waiting, 1e-9);
+  const double planned_computing = std::max(planned.step - planned.waiting, 1e-9);
   Workload workload = rescaled(simulation::load_workload(plan.workload, plan.communicator, plan.network), plan.ranks);
-  check_model(plan, planning::gradient_bytes(workload), gradient_bytes);
+  if (measured.gradient_bytes > 0) check_model(plan, gradient_bytes(workload), measured.gradient_bytes);
   double recorded_ns = workload.idle_ns;
   for (const Layer& layer : workload.layers)
     recorded_ns += layer.forward.compute_ns + layer.input_gradient.compute_ns + layer.weight_gradient.compute_ns;
   if (recorded_ns > 0) slow_down(workload, computing * 1e9 / (recorded_ns * mean_slowness(plan)));
 
-  planning::Question question;
+  Question question;
   question.names = {plan.workload};
   question.network_names = {plan.network};
   LinkSpeed speed;
@@ -199,58 +190,56 @@ trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& curr
   question.search.unequal = plan.unequal;
   const std::string codec_now = plan.compress == "none" ? "" : plan.compress;
   // What a codec and an outer step have gathered between averages is not to be lost: by such policies they stay.
-  if (averages_every_step(plan)) {
-    for (const auto spec : planning::default_codecs) question.search.codecs.push_back(planning::measure_codec(spec));
-  } else {
+  const bool keeps_codec = measured.keeps_codec || !averages_every_step(plan);
+  if (!keeps_codec)
+    for (const auto spec : default_codecs) question.search.codecs.push_back(measure_codec(spec));
+  if (!averages_every_step(plan)) {
     question.search.policies = {{.spec = plan.sync}};
     question.place = plan.place;
   }
   auto& codecs = question.search.codecs;
   if (std::ranges::find(codecs, codec_now, &CodecSpeed::spec) == codecs.end())
-    codecs.push_back(planning::measure_codec(codec_now));
+    codecs.push_back(measure_codec(codec_now));
+  if (measured.keeps_codec) std::erase_if(codecs, [&](const CodecSpeed& each) { return each.spec != codec_now; });
   StepSimulation how = as_planned(plan, now, *std::ranges::find(codecs, codec_now, &CodecSpeed::spec), workload);
   std::optional<double> factor;
-  trainer::StepSeconds unchanged;
+  StepSeconds unchanged;
   try {
     how.options.enough = budget.until(share_of_factor);
-    factor = network_factor(plan, how, workload, now.topology, measured);
+    factor = network_factor(plan, how, workload, now.topology, step);
     now.topology = slower(std::move(now.topology), factor.value_or(1));
     unchanged = mean_step(plan, how, workload, now.topology);
   } catch (const Error& ended) {
     if (ended.kind() != ErrorKind::timeout) throw;
     throw Error(ErrorKind::timeout,
-                fmt::format("that takes longer than the {:.3g} s of --replan-limit", budget.seconds()));
+                fmt::format("that takes longer than the {:.3g} s of {}", budget.seconds(), limit.flag));
   }
-  trainer::PlanChange change = current;
   const std::string found = fmt::format(
       "a step takes {:.2f} ms and not {:.2f}: computing {:.2f} and not {:.2f}, waiting {:.2f} and not {:.2f}, {}",
-      measured.step * 1e3, planned.step * 1e3, computing * 1e3, expected * 1e3, measured.waiting * 1e3,
+      step.step * 1e3, planned.step * 1e3, computing * 1e3, planned_computing * 1e3, step.waiting * 1e3,
       planned.waiting * 1e3, network_in_words(factor));
-  if (!factor) {
-    change.expected = measured;
-    change.reason = found + "; all stays as it is";
-    return change;
-  }
+  if (!factor) return told(expecting(std::move(plan), step), found + "; all stays as it is");
   question.speed = {.bytes_per_second = network.speed().bytes_per_second / *factor, .latency = speed.latency};
   question.networks = {std::move(now)};
   question.divisions = {std::move(workload)};
   for (const auto name : simulation::all_reduce_algorithms()) question.search.algorithms.emplace_back(name);
   // A search that is cut short may not come to what is better, or to what is followed already.
-  change.expected = unchanged;
+  plan = expecting(std::move(plan), unchanged);
   std::string chosen = "the same as before";
-  if (const auto answer = search(question, budget); answer && answer->plan.step_ns <= unchanged.step * 1e9) {
-    change.tuning = table_of(answer->plan);
-    change.expected = {answer->plan.step_ns / 1e9, waiting_ns(answer->plan) / 1e9};
+  if (const auto answer = search(question, measured.bucket_bytes, budget);
+      answer && answer->plan.step_ns <= plan.step_ns) {
+    plan.all_reduce = answer->plan.all_reduce;
     if (averages_every_step(plan)) {
-      change.compress = answer->plan.compress;
-      change.bucket_bytes = answer->plan.bucket_bytes;
+      plan.compress = answer->plan.compress;
+      plan.bucket_bytes = answer->plan.bucket_bytes;
     }
-    chosen = planning::describe(question, answer->ranked.front());
+    plan = expecting(std::move(plan), expected(answer->plan));
+    chosen = describe(question, answer->ranked.front());
   }
   if (budget.ended_something())
-    chosen += fmt::format(" (the search was cut short after {:.3g} s, see --replan-limit)", budget.seconds());
-  change.reason = fmt::format("{}; from now on {}, expected to take {:.2f}", found, chosen, change.expected.step * 1e3);
-  return change;
+    chosen += fmt::format(" (the search was cut short after {:.3g} s, see {})", budget.seconds(), limit.flag);
+  const double expected_ms = plan.step_ns / 1e6;
+  return told(std::move(plan), fmt::format("{}; from now on {}, expected to take {:.2f}", found, chosen, expected_ms));
 }
 
-}  // namespace ranvier::train
+}  // namespace ranvier::planning
