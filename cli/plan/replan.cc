@@ -200,7 +200,7 @@ Replanned replan(const Plan& followed, const Measured& measured, const SearchLim
   auto& codecs = question.search.codecs;
   if (std::ranges::find(codecs, codec_now, &CodecSpeed::spec) == codecs.end())
     codecs.push_back(measure_codec(codec_now));
-  if (measured.keeps_codec) std::erase_if(codecs, [&](const CodecSpeed& each) { return each.spec != codec_now; });
+  if (keeps_codec) std::erase_if(codecs, [&](const CodecSpeed& each) { return each.spec != codec_now; });
   StepSimulation how = as_planned(plan, now, *std::ranges::find(codecs, codec_now, &CodecSpeed::spec), workload);
   std::optional<double> factor;
   StepSeconds unchanged;
