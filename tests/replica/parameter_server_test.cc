@@ -325,6 +325,7 @@ TEST(AsyncGroup, AverageTheirGradientsBySamplesAndPushOnce) {
                 comm.barrier();
                 server.pull(parameters);
                 for (const float each : parameters) EXPECT_NEAR(each, 99 * 100 / 2, 0.1);
+                comm.barrier();  // nobody pulls any more, so that nothing is sent while it is counted
                 // Of two, both send gradients in a step, and the first one parameters too.
                 std::uint64_t sent = pool->bytes({0, 0, 0, 0}).first;
                 for (Rank peer = 0; peer < 4; ++peer) sent -= comm.bytes_sent_to(peer);
