@@ -152,7 +152,7 @@ def plan_again(plan: Plan, measured: StepSeconds, gradient_bytes: int, keeps_cod
             [PACKAGE / "bin" / "ranvier", *words], capture_output=True, text=True, timeout=LIMIT_S + TO_START_S, check=False
         )
         if done.returncode != 0:
-            raise ValueError(done.stderr.strip().removeprefix("ranvier: ") or f"ranvier plan ended with {done.returncode}")
+            raise ValueError(done.stderr.strip().removeprefix("ranvier plan: ") or f"ranvier plan ended with {done.returncode}")
         return after.read_text(encoding="utf-8")
 
 
