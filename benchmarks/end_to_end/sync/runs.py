@@ -62,8 +62,9 @@ class Runs:
         key = " ".join([*command, str(self._hosts or "")])
         if key not in self._known:
             self._known[key] = self._run(command)
-            if self._file:
-                self._file.write_text(json.dumps(self._known))
+            if self._file:  # which other hosts' runs may be added to as well
+                there = json.loads(self._file.read_text()) if self._file.exists() else {}
+                self._file.write_text(json.dumps(there | self._known))
         return self._known[key]
 
     def _run(self, command: list[str]) -> dict:
