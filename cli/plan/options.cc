@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -34,6 +35,9 @@ Examples:
 )";
 
 constexpr Rank most_placed = 1024;
+
+// Which say something of a plan that is followed.
+constexpr std::array of_again{"--took-ms", "--waited-ms", "--gradient-bytes", "--bucket", "--keep-compress", "--limit"};
 
 // Of --again, for CLI11 to fill.
 struct AgainFlags {
@@ -106,12 +110,13 @@ void add_again(CLI::App& app, AgainFlags& flags, SearchLimit& limit) {
 
 Again checked_again(const CLI::App& app, const AgainFlags& flags, const SearchLimit& limit) {
   constexpr double most_ms = 1e9;
-  for (const auto* option : app.get_options())
-    for (const char* other :
-         {"--workload", "--communicator", "--world", "--topology", "--link-rate", "--latency-us", "--sync", "--place",
-          "--speeds", "--jitter", "--straggle", "--compress", "--memory", "--tuning", "--transport", "--json"})
-      if (option->count() > 0 && option->check_name(other))
-        refuse(fmt::format("the plan that --again names says what {} would; leave {} out, or --again", other, other));
+  for (const auto* option : app.get_options()) {
+    const bool goes_with_it = option->check_name("--again") || option->check_name("--output") ||
+                              std::ranges::any_of(of_again, [&](const char* flag) { return option->check_name(flag); });
+    if (option->count() > 0 && !goes_with_it)
+      refuse(
+          fmt::format("--again goes by its plan's file, and writes --output alone; leave {} out", option->get_name()));
+  }
   if (!(flags.took_ms > 0 && flags.took_ms < most_ms))
     refuse("--again needs --took-ms: how many milliseconds a step has taken by that plan");
   if (app.count("--waited-ms") == 0 || !(flags.waited_ms >= 0 && flags.waited_ms <= flags.took_ms))
@@ -189,7 +194,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     cli::refuse_overwriting({{"--output", options.output}}, {{"--again", again.file}});
     return options;
   }
-  for (const char* flag : {"--took-ms", "--waited-ms", "--gradient-bytes", "--bucket", "--keep-compress", "--limit"})
+  for (const char* flag : of_again)
     if (app.count(flag) > 0) refuse(fmt::format("{} is of a plan that is followed; add --again plan.toml", flag));
   options.network.check();
   if (options.network.speeds().size() > 1)

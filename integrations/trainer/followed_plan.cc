@@ -1,6 +1,5 @@
 #include "integrations/trainer/followed_plan.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <span>

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ranvier import _library
 from ranvier._asked import Asked
-from ranvier._followed_plan import follow_in
-from ranvier._groups import group_like
+from ranvier._groups import follow_in, group_like
 from ranvier._streams import Behind
 from ranvier._teams import CodedTeam, Team
 

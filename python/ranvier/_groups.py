@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from ranvier._library import count_beside, is_ours, load
+from ranvier._library import count_beside, is_in_reach, is_ours, load
 from ranvier._register import made_with
 from ranvier.settings import Options
 
@@ -72,3 +72,10 @@ def timeout_of(group: dist.ProcessGroup) -> timedelta | None:
         return timedelta(milliseconds=load().timeout_ms(group.boxed()))
     options = getattr(group._get_backend(group._device_types[0]), "options", None)
     return getattr(options, "_timeout", None)
+
+
+def follow_in(group: dist.ProcessGroup, table: str) -> None:
+    """By this table of algorithms sums of `group` are made from now on, of which none is under way, where it is ranvier's own
+    and nobody has named an algorithm; an empty one: by the model of its links. All ranks call."""
+    if is_in_reach(group):
+        load().follow(group.boxed(), table)

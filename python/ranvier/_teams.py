@@ -15,8 +15,7 @@ from ranvier import _library
 from ranvier._attachment import flat, spread
 from ranvier._bounded import lost_share_of
 from ranvier._exchanges import Exchange, Plain, make_exchange
-from ranvier._followed_plan import follow_in
-from ranvier._groups import group_like
+from ranvier._groups import follow_in, group_like
 from ranvier._memory import Memories, owed_elsewhere
 from ranvier._nodes import exchange_over, keeps_steps, speakers
 from ranvier._wire import Wire

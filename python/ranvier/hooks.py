@@ -42,10 +42,11 @@ from torch import Tensor, nn
 from ranvier._agreement import given_by_all, telling_others
 from ranvier._bounded import Lossy, exchange_of_gradients, lost_share_of
 from ranvier._exchanges import Exchange, Plain, Went, make_exchange
-from ranvier._followed_plan import BucketTimes, FollowedPlan, PlanChange, StepSeconds, follow_in
-from ranvier._groups import new_name
+from ranvier._followed_plan import FollowedPlan, PlanChange
+from ranvier._groups import follow_in, new_name
 from ranvier._memory import Memories, owed_elsewhere, require_record
 from ranvier._nodes import keeps_steps, speakers
+from ranvier._step_times import BucketTimes, StepSeconds
 from ranvier._streams import Behind, on_host
 from ranvier._wire import Wire
 from ranvier.plans import Plan

@@ -42,14 +42,15 @@ from ranvier._auto import SPECS, Auto
 from ranvier._bounded import bounds_of, exchange_of_gradients, may_be_lost
 from ranvier._computing import Watch
 from ranvier._exchanges import make_exchange
-from ranvier._followed_plan import FollowedPlan, PlanChange, StepTimes, follow_in
+from ranvier._followed_plan import FollowedPlan, PlanChange
 from ranvier._fragments import Fragments
-from ranvier._groups import group_like
+from ranvier._groups import follow_in, group_like
 from ranvier._memory import require_record
 from ranvier._optimizer_state import begin_with_state, share_state
 from ranvier._own_pace import OwnPace
 from ranvier._rates import Rates
 from ranvier._scaling import Scaling
+from ranvier._step_times import StepTimes
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
 from ranvier._uneven import Uneven
 from ranvier._wire import travels_by
