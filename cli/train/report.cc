@@ -129,6 +129,7 @@ nlohmann::json settings_json(const Report& report) {
           {"parallel", settings.parallel},
           {"place", settings.place},
           {"speeds", settings.unequal.speeds},
+          {"sample_ms", settings.sample_ms},
           {"jitter_share", settings.unequal.jitter_share},
           {"jitter_factor", settings.unequal.jitter_factor},
           {"split_by_speed", settings.split_by_speed},

@@ -86,6 +86,17 @@ void add_sync_options(CLI::App& app, trainer::TrainSettings& run) {
       ->type_name("X");
   cli::add_unequal_workers(app, run.unequal, "slow workers down by sleeping");
   app.add_option_function<std::string>(
+         "--sample-ms",
+         [&run](const std::string& word) {
+           const auto number = parse_number<double>(word);
+           if (!number || !(*number >= 0.001 && *number <= 60'000))
+             throw Error(ErrorKind::usage,
+                         fmt::format("--sample-ms '{}' is not a number of milliseconds from 0.001 to 60000", word));
+           run.sample_ms = *number;
+         },
+         "that computing a sample lasts at speed 1 where it is done sooner, by sleeping (default: what it takes)")
+      ->type_name("MS");
+  app.add_option_function<std::string>(
          "--split",
          [&run](const std::string& word) {
            if (word != "even" && word != "speed")

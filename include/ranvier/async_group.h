@@ -22,6 +22,13 @@ class TeamPool;
 // Servers keep no momentum, which one for all groups would be too much of: asynchrony has some by itself. A group may
 // have its own, of the averages of its gradients; all of its members keep it, so that it outlives the group. Those of
 // the next group, who may come from several, begin with the mean of theirs by samples.
+//
+// Where there are several groups, each looks ahead: what servers hold is where all will be when the gradient computed
+// there arrives, as far as their momenta u tell, that is x - rate (m + … + m^k) (the sum of all groups' u by share),
+// where each group pushes k times meanwhile: once, and twice by Answer::next_step. Nobody needs to know the others' u
+// for that. With u = m u + g each pushes (1 + … + m^(k-1)) g + m^k u: by k = 1 Nesterov's step, by k = 0 plain
+// momentum's, which is what a group by itself pushes. Hakimi, Barkai, Gabel and Schuster: Taming momentum in a
+// distributed asynchronous environment (DANA-Slim), arXiv 1907.11612 (2019), for k = 1.
 struct GroupMomentum {
   double factor = 0;
   std::span<float> velocity = {};  // as long as the gradient, and zeros at first; none: no momentum
@@ -69,7 +76,8 @@ class AsyncGroup {
   };
   Brought bring(double samples, double rate);
   // `update`, for which this rank has brought so many of `all` samples, is averaged by these and pushed at their rate,
-  // as `share` of a step of everybody's.
+  // as `share` of a step of everybody's. It has its optimizer's momentum already, whose factor is that of the options
+  // where groups are to look ahead.
   void exchange(std::span<float> update, double samples, const Brought& all, double share, std::span<float> parameters);
   // Waits for what is under way, all of a group at once: so do begin() and bring() themselves where nothing goes on.
   // What servers hold then is to be pulled.
@@ -89,6 +97,8 @@ class AsyncGroup {
   bool leads() const { return comm_ == nullptr || comm_->rank() == 0; }
   void share_momentum();
   void average(std::span<float> gradient, double samples, double of_group);
+  enum class Has : std::uint8_t { gradient, momentum };
+  void look_ahead(std::span<float> values, Has has);
   void pay(std::span<float> gradient);
   void push(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters);
   void start(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters);
@@ -104,6 +114,7 @@ class AsyncGroup {
   const Answer answer_;
   std::vector<float> pulled_;            // by Answer::next_step: what servers hold …
   bool is_under_way_ = false;            // … once the push that is has been answered
+  std::size_t pushes_ahead_ = 0;         // of each group, that momentum looks ahead to
   std::vector<Rank> members_;            // of it
   std::size_t total_ = 0;                // samples of a step of everybody's
   std::vector<std::size_t> of_members_;  // samples of each of them in such a step …

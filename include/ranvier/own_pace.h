@@ -33,6 +33,9 @@ struct OwnPaceOptions {
   double samples = 1;
   std::string compress = "none";
   std::vector<Tensor> tensors = {};  // that the parameters are of, for codecs that choose by them; none: one
+  // Of the optimizer, where that is u = m u + g and what it changes is along u: servers then hold what all momenta lead
+  // to (GroupMomentum in ranvier/async_group.h), for 4 bytes a parameter. 0: they do not look ahead.
+  double momentum = 0;
 };
 
 class OwnPace {

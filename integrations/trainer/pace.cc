@@ -33,8 +33,13 @@ Pace::Moment Pace::now() {
   return moment;
 }
 
-void Pace::begin(std::uint64_t step) {
+nanoseconds Pace::at_full_speed(nanoseconds computed) const {
+  return sample_ms_ > 0 ? nanoseconds(static_cast<std::int64_t>(sample_ms_ * 1e6 * samples_)) : computed;
+}
+
+void Pace::begin(std::uint64_t step, std::size_t samples) {
   step_ = step;
+  samples_ = static_cast<double>(samples);
   if (statistics_ < 0) statistics_ = ::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
   began_ = now();
 }
@@ -42,18 +47,20 @@ void Pace::begin(std::uint64_t step) {
 void Pace::before_backward() {
   const Moment forward = now() - began_;
   slowness_now_ = slowness_.of(step_);
-  const auto computing = static_cast<double>((forward.computed + backward_.computed).count());
-  const auto late = nanoseconds(static_cast<std::int64_t>(computing * (slowness_now_ - 1)));
-  slept_ = std::max(late - forward.waited - backward_.waited, nanoseconds::zero());
+  const nanoseconds computed = forward.computed + backward_.computed;
+  const auto lasts = static_cast<double>(at_full_speed(computed).count()) * slowness_now_;
+  const nanoseconds is_left =
+      nanoseconds(static_cast<std::int64_t>(lasts)) - computed - forward.waited - backward_.waited;
+  slept_ = std::max(is_left, nanoseconds::zero());
   if (slept_ > nanoseconds::zero()) std::this_thread::sleep_for(slept_);
   backward_began_ = now();
 }
 
-void Pace::end(std::size_t samples) {
+void Pace::end() {
   const Moment ended = now();
   backward_ = ended - backward_began_;
-  const std::chrono::duration<double> computed = (ended - began_).computed;
-  steps_.add(computed.count() * slowness_now_ / static_cast<double>(samples));
+  const std::chrono::duration<double> usual = at_full_speed((ended - began_).computed);
+  steps_.add(usual.count() * slowness_now_ / samples_);
 }
 
 }  // namespace ranvier::trainer

@@ -35,7 +35,7 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
                                  .momentum = gradient_exchange().momentum() > 0 ? 0 : settings.momentum,
                                  .weight_decay = settings.weight_decay},
                                 buckets_.parameters(), buckets_.shapes())),
-      pace_(Slowness(settings.unequal, static_cast<std::uint64_t>(comm_.rank()), settings.seed)) {
+      pace_(Slowness(settings.unequal, static_cast<std::uint64_t>(comm_.rank()), settings.seed), settings.sample_ms) {
   check_optimizer(settings);
   last_step_ = std::min(settings.steps, steps_of_epochs(settings, sampler_.steps_per_epoch()));
   if (is_auto()) measure_for_policies();

@@ -18,7 +18,7 @@ using std::chrono::steady_clock;
 
 // The gradients of this worker's samples, in so many passes; the loss. `first`: as Pass has it.
 double Run::compute(std::span<const std::int64_t> chosen, std::uint64_t first, bool is_shared) {
-  pace_.begin(static_cast<std::uint64_t>(sampler_.steps(first)));
+  pace_.begin(static_cast<std::uint64_t>(sampler_.steps(first)), chosen.size());
   buckets_.clear(is_shared);
   std::vector<Pass> passes(std::min(settings_.accumulate, chosen.size()));
   for (std::size_t number = 0; number < passes.size(); ++number) {
@@ -43,7 +43,7 @@ double Run::compute(std::span<const std::int64_t> chosen, std::uint64_t first, b
                                 if (recorder_) recorder_->begin_backward(number == last);
                               }};
   const double mean = task_->train(passes, is_shared ? sync_->gradient_weight() : 1, events);
-  if (!chosen.empty()) pace_.end(chosen.size());
+  if (!chosen.empty()) pace_.end();
   return mean;
 }
 

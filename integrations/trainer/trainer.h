@@ -49,6 +49,7 @@ struct TrainSettings {
   std::uint16_t serve = 0;               // > 0: a port for guests of the policy's parameter servers, on rank 0
   std::string place = {};                // "node=2": nodes of so many workers, where they are not hosts
   UnequalWorkers unequal = {};           // slowed down on purpose
+  double sample_ms = 0;                  // > 0: what computing a sample lasts at speed 1, made longer by sleeping
   bool split_by_speed = false;           // samples of a step in proportion to measured speed, else evenly
   std::size_t bucket_bytes = 256 << 10;  // a bucket starts on its way once it holds so many
   int threads = 1;                       // of this worker's arithmetic; 0: as OMP_NUM_THREADS says

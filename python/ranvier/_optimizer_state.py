@@ -28,6 +28,15 @@ class _Kept(NamedTuple):
         return torch.zeros(self.shape, dtype=self.dtype, device=parameter.device if self.is_beside else "cpu")
 
 
+def heavy_ball(optimizer: torch.optim.Optimizer) -> float:
+    """The momentum of torch.optim.SGD where all parameters have one and the same; 0 of other optimizers, and where it is
+    Nesterov's, which looks ahead itself."""
+    if type(optimizer) is not torch.optim.SGD:
+        return 0.0
+    found = {0.0 if each["nesterov"] else float(each["momentum"]) for each in optimizer.param_groups}
+    return found.pop() if len(found) == 1 else 0.0
+
+
 def begin_with_state(optimizer: torch.optim.Optimizer, everybody: Everybody, shares_gradients: bool) -> None:
     """What rank 0's optimizer remembers becomes what those remember that have nothing; and of all where ranks share gradients,
     since replicas stay equal only then. Every rank calls."""

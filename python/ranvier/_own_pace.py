@@ -31,7 +31,7 @@ from ranvier._attachment import (
 )
 from ranvier._computing import Computing, Watch
 from ranvier._followed_plan import FollowedPlan, PlanChange
-from ranvier._optimizer_state import begin_with_state
+from ranvier._optimizer_state import begin_with_state, heavy_ball
 from ranvier.plans import Plan
 
 
@@ -193,8 +193,9 @@ class OwnPace(Attached):
         rows = [p.shape[0] if p.dim() > 0 else 1 for p in self._parameters]
         columns = [p.numel() // max(row, 1) for p, row in zip(self._parameters, rows, strict=True)]
         self._pace = torch.classes.ranvier.OwnPace(
-            self._connection.boxed(), self.spec, flat(self._parameters), self._samples, self.compress, rows, columns
-        )
+            self._connection.boxed(), self.spec, flat(self._parameters), self._samples, self.compress,
+            heavy_ball(self._optimizer), rows, columns,
+        )  # fmt: skip
         if self._residual is not None and self._residual.numel() > 0:
             self._pace.owe(self._residual.to("cpu", torch.float32))
         self._residual = None

@@ -58,6 +58,7 @@ AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, const std::v
     group_ += shares[peer];
   }
   server_.set_workers(numbers.size());
+  if (numbers.size() > 1) pushes_ahead_ = answer_ == Answer::next_step ? 2 : 1;
   if (comm_ == nullptr) return;
   average_ = make_exchange(server.options().compress, *comm_);
   share_momentum();
@@ -84,9 +85,7 @@ AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {
 
 void AsyncGroup::exchange(std::span<float> gradient, double rate, std::span<float> parameters) {
   average(gradient, static_cast<double>(part_.count), static_cast<double>(group_count_));
-  const auto factor = static_cast<float>(momentum_.factor);
-  for (std::size_t i = 0; i < momentum_.velocity.size(); ++i)
-    gradient[i] = momentum_.velocity[i] = factor * momentum_.velocity[i] + gradient[i];
+  look_ahead(gradient, Has::gradient);
   push(gradient,
        {.rate = rate,
         .share = group_ == total_ ? 1 : static_cast<double>(group_count_) / static_cast<double>(total_),
@@ -104,6 +103,7 @@ AsyncGroup::Brought AsyncGroup::bring(double samples, double rate) {
 void AsyncGroup::exchange(std::span<float> update, double samples, const Brought& all, double share,
                           std::span<float> parameters) {
   average(update, samples, all.samples);
+  look_ahead(update, Has::momentum);
   push(update, {.rate = all.rate, .share = share}, parameters);
 }
 
@@ -151,6 +151,22 @@ void AsyncGroup::average(std::span<float> gradient, double samples, double of_gr
     for (float& each : gradient) each *= static_cast<float>(weight);
   pay(gradient);  // of gradients that were weighted like that
   among_members(server_, [&] { average_->start({.values = gradient, .tensors = server_.options().tensors})->wait(); });
+}
+
+// Becomes what is to be pushed of it.
+void AsyncGroup::look_ahead(std::span<float> values, Has has) {
+  double once = 0, lasting = 1;  // how often the gradient counts at once, and as part of the momentum
+  for (std::size_t push = 0; push < pushes_ahead_; ++push) {
+    once += lasting;
+    lasting *= momentum_.factor;
+  }
+  const auto factor = static_cast<float>(momentum_.factor);
+  for (std::size_t i = 0; i < momentum_.velocity.size(); ++i) {
+    const float left = factor * momentum_.velocity[i];
+    const float gradient = has == Has::gradient ? values[i] : values[i] - left;
+    const float velocity = momentum_.velocity[i] = has == Has::gradient ? left + values[i] : values[i];
+    values[i] = static_cast<float>(once) * gradient + static_cast<float>(lasting) * velocity;
+  }
 }
 
 void AsyncGroup::push(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters) {

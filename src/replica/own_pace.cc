@@ -85,6 +85,8 @@ class ByServers final : public OwnPace::Way {
         update_(held_.size()),
         groups_(each_alone(comm.world())),
         shares_(groups_.size(), 1 / static_cast<double>(groups_.size())),
+        momentum_(options.momentum),
+        velocity_(momentum_ > 0 ? held_.size() : 0),
         samples_(options.samples),
         all_samples_(sum(gather(comm, samples_))),  // all are here then, whenever they take their first step
         server_(comm, *policy.server(), parameters, 0, {.compress = options.compress, .tensors = options.tensors}),
@@ -146,6 +148,8 @@ class ByServers final : public OwnPace::Way {
     if (all.rate > 0) rate_ = all.rate;
     const AsyncGroup::Brought brought{.samples = all.samples, .rate = rate_};
     for (float& each : update_) each = static_cast<float>(each / rate_);
+    // An optimizer may come with a momentum: as if that had always been what it is.
+    if (exchanges_ == 0) std::copy_n(update_.begin(), velocity_.size(), velocity_.begin());
     group_->exchange(update_, samples, brought, std::min(1.0, all.samples / all_samples_), held_);
     ++exchanges_;
     return true;
@@ -181,7 +185,9 @@ class ByServers final : public OwnPace::Way {
 
   void make_group() {
     group_.emplace(comm_, server_, groups_, std::vector<std::size_t>(groups_.size(), 1),
-                   AsyncGroupOptions{.pool = pool_, .answer = group_rule_ ? Answer::next_step : Answer::now});
+                   AsyncGroupOptions{.momentum = {momentum_, velocity_},
+                                     .pool = pool_,
+                                     .answer = group_rule_ ? Answer::next_step : Answer::now});
     pool_->keep_only(AsyncGroup::colors(groups_));
   }
 
@@ -192,8 +198,10 @@ class ByServers final : public OwnPace::Way {
   std::vector<float> update_;
   std::vector<int> groups_;
   std::vector<double> shares_;
-  double samples_;      // of a step of this rank
-  double all_samples_;  // of everybody's, as of when they last met
+  const double momentum_;        // of the optimizer
+  std::vector<float> velocity_;  // what its group pushed last, before it looked ahead
+  double samples_;               // of a step of this rank
+  double all_samples_;           // of everybody's, as of when they last met
   ParameterServer server_;
   const std::shared_ptr<replica::TeamPool> pool_;
   std::optional<AsyncGroup> group_;

@@ -96,6 +96,14 @@ class Policies(TrainingTest):
         self.assertGreater(run["shares"][0], run["shares"][1] + 16)
         self.assertLess(run["history"][-1]["test_loss"], 2.3)
 
+    def test_a_sample_lasts_what_the_run_says(self):
+        run = self.results(
+            "--workers", "2", "--model", "mlp", "--steps", "10", "--batch", "8", "--sample-ms", "2", "--speeds", "1,0.5", "--split", "speed",
+        )  # fmt: skip
+        self.assertEqual(run["settings"]["sample_ms"], 2)
+        self.assertEqual(run["shares"], [11, 5])  # by 2 and 4 ms, to the last digit
+        self.assertGreater(run["step_ns"], 10 * 2e6)
+
     def test_workers_at_their_own_pace_train_and_every_sample_is_used_once(self):
         for spec, speeds, groups in (
             ("ssp:2,servers=1", "1,0.2", [0, 1, -1]),
@@ -239,6 +247,7 @@ class Policies(TrainingTest):
             (("--sync", "auto", "--place", "rack=2"), "unknown level to place 'rack'"),
             (("--sync", "hierarchy:world=4,node=8"), "name 'node' before it"),
             (("--speeds", "1,0"), "--speeds"),
+            (("--sample-ms", "0"), "--sample-ms '0'", "milliseconds"),
             (("--speeds", "1,1,1,1,1"), "5 numbers for 4 workers"),
             (("--speeds", "1,1,1"), "3 numbers for 4 workers"),
             (("--speeds", "1,1", "--sync", "async:servers=1"), "2 numbers for 4 workers"),

@@ -112,6 +112,28 @@ def test_an_update_counts_by_its_samples():
         assert torch.allclose(weight, torch.full((1, 5), expected))
 
 
+def with_momentum(rank, world, nesterov):
+    net = nn.Linear(5, 1, bias=False)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.5, nesterov=nesterov)
+    nn.init.constant_(net.weight, 8)
+    sync = ranvier.attach(net, optimizer, "async:staleness=0", samples=1)
+    for _ in range(4):
+        net.weight.grad = torch.full_like(net.weight, 1.0 + rank)
+        optimizer.step()
+    sync.finish()
+    return net.weight.detach().clone()
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_the_momentum_of_sgd_looks_ahead_to_what_others_push(nesterov):
+    u, pushed = 0.0, 0.0  # by a gradient of 1
+    for step in range(4):
+        u = 0.5 * u + 1
+        pushed += u if step == 0 and not nesterov else 1 + 0.5 * u
+    for weight in on_ranks(2, with_momentum, nesterov, backend="gloo"):
+        assert torch.allclose(weight, torch.full((1, 5), 8 - 0.5 * pushed * (1 + 2) / 2))
+
+
 def of_another_type(rank, world):
     net = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 4)).to(torch.bfloat16)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)

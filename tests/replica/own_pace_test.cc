@@ -54,6 +54,35 @@ TEST(OwnPace, EveryUpdateIsAppliedOnceByItsShareOfSamplesHoweverManyStepsEachRan
       });
 }
 
+// Of u = m u + g each pushes g + m u where others push once meanwhile, and what it came with as it is; one rank alone
+// has nobody to look ahead to.
+TEST(OwnPace, AnOptimizersMomentumLooksAheadToWhatOthersPush) {
+  static constexpr float momentum = 0.5F;
+  constexpr int steps = 6;
+  for (const Rank world : {1, 2})
+    run_ranks(world, [&](Communicator& comm) {
+      std::vector<float> x(parameters, 8);
+      OwnPace pace(comm, *policy("async:staleness=0"), x, {.momentum = momentum});
+      const auto pushes = [world](float gradient) {
+        float u = 3, sum = 0;
+        for (int step = 0; step < steps; ++step) {
+          u = momentum * u + gradient;
+          sum += world == 1 || step == 0 ? u : gradient + momentum * u;
+        }
+        return sum / static_cast<float>(world);
+      };
+      float u = 3;  // of a checkpoint, say
+      for (int step = 0; step < steps; ++step) {
+        u = momentum * u + static_cast<float>(1 + comm.rank());
+        descend(x, u);
+        pace.step({.rate = rate}, x);
+      }
+      pace.meet(x, OwnPace::Then::ends);
+      const float all = pushes(1) + (world > 1 ? pushes(2) : 0);
+      for (const float each : x) ASSERT_NEAR(each, 8 - rate * all, 1e-5) << "world " << world;
+    });
+}
+
 TEST(OwnPace, WhatAProgramHoldsInAnotherTypeCountsFromThere) {
   run_ranks(2, [&](Communicator& comm) {
     std::vector<float> x(parameters, 1.0F / 3);

@@ -4,10 +4,10 @@
 
 The CNN on Fashion-MNIST; two hosts of the laboratory (as root) with two workers each. Workers are equal or those of one host
 3.75 times as fast as the others', the hosts' links fast or slow, and in jittery clusters one step in ten takes four times as
-long. All are slowed down by sleeping, so that they do not wait for this machine's cores. The table has the seconds to the
-target, and how much later than the best fixed policy auto is there, at equal seed. In which of these looks, ten steps apart,
-a run first is at the target is chance for a good part; so the same is said of the mean of the seconds to five targets, of
-which that is the last.
+long. A sample lasts 0.1 ms at speed 1, and slow workers sleep, so that they do not wait for this machine's cores. The table has
+the seconds to the target, and how much later than the best fixed policy auto is there, at equal seed. In which of these looks,
+ten steps apart, a run first is at the target is chance for a good part; so the same is said of the mean of the seconds to five
+targets, of which that is the last.
 """
 
 import argparse
@@ -59,8 +59,8 @@ def main() -> int:
             continue
         known = Runs(arguments.ranvier, arguments.json, [], Hosts(2, 2, RATES[cluster[1]]))
         common = (
-            "--speeds", SPEEDS[cluster[0]], *PACES[cluster[2]], "--epochs", 1, "--transport", "auto", "--evaluate-every", 10,
-            "--steps", arguments.steps, "--lr", arguments.lr, "--target-accuracy", arguments.target,
+            "--sample-ms", 0.1, "--speeds", SPEEDS[cluster[0]], *PACES[cluster[2]], "--epochs", 1, "--steps", arguments.steps,
+            "--transport", "auto", "--evaluate-every", 10, "--lr", arguments.lr, "--target-accuracy", arguments.target,
         )  # fmt: skip
         runs = {
             way: [known.get(*common, "--seed", seed, "--sync", way.split(",")[0], *options) for seed in arguments.seeds]

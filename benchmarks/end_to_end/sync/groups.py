@@ -3,14 +3,13 @@
 `groups.py build/release/bin/ranvier --seeds 0 1 2`
 
 The CNN on Fashion-MNIST; three hosts of the laboratory (as root) with two workers each and a class of speed each: a sample takes
-1, 2 and 5 ms (--sample-ms), one step in twenty four times as long. All are slowed down to that by sleeping, from what a worker
-alone takes on this machine, so that they do not wait for its cores. Each host has one link, of --rate; inside a host nothing is
-shaped. All ways see the same number of samples along the same cosine. Servers are spread over the workers: no single link
+1, 2 and 5 ms (--sample-ms), one step in twenty four times as long: what computing leaves of that a worker sleeps, so that six of
+them have time to spare on two cores. Each host has one link, of --rate; inside a host nothing is shaped. All ways see the same number of samples along the same cosine. Servers are spread over the workers: no single link
 carries all that they get. With --server-rate they are one process on a host of its own, behind a link of that rate, and who needs
 no server has six workers all the same.
 
-With --seconds all have equal time instead: each way trains for as many steps as it takes in so long, known from a first run of
---steps, and its learning rate falls to 0 within them.
+With --seconds all have equal time instead: each way trains for as many steps as it takes in so long, known from a run that is
+as long as a first one of --steps makes it, and its learning rate falls to 0 within them.
 """
 
 import argparse
@@ -39,23 +38,14 @@ WAYS = {
 }
 
 
+TRIAL_SEED = 999  # of runs that only say how long others shall be
 SERVED = {"ssp", "async", "group"}  # policies whose parameters servers hold
-BATCH = 32  # of a worker, what `ranvier train` takes
 
 
 def accuracy_at(run: dict, seconds: float) -> float:
     """Of the last look before that time."""
     seen = [entry["accuracy"] for entry in run["history"] if entry["seconds"] <= seconds]
     return seen[-1] if seen else 0.0
-
-
-def speeds(known: Runs, sample_ms: list[float], workers: int) -> str:
-    """As --speeds takes them: what a worker alone takes on this machine, over what it shall take."""
-    own_ms = known.get("--workers", 1, "--threads", 1, "--epochs", 1, "--steps", 60)["step_ns"] / 1e6 / BATCH
-    if own_ms > min(sample_ms):
-        sys.exit(f"groups.py: a sample takes {own_ms:.2f} ms on this machine, longer than --sample-ms {min(sample_ms):g}")
-    print(f"a worker alone takes {own_ms:.3f} ms a sample", file=sys.stderr)
-    return ",".join(f"{own_ms / ms:.4f}" for ms in sample_ms for _ in range(workers))
 
 
 class Ways:
@@ -65,9 +55,10 @@ class Ways:
         self._runs = Runs(arguments.ranvier, arguments.json, [], hosts)
         served = dataclasses.replace(hosts, server_rate=arguments.server_rate)
         self._served = Runs(arguments.ranvier, arguments.json, [], served)
-        alone = Runs(arguments.ranvier, arguments.json, [])
+        least = min(arguments.sample_ms)
+        speeds = ",".join(f"{least / ms:.4f}" for ms in arguments.sample_ms for _ in range(hosts.workers))
         self._common = (
-            "--speeds", speeds(alone, arguments.sample_ms, hosts.workers), "--jitter", "0.05x4", "--threads", 1,
+            "--sample-ms", least, "--speeds", speeds, "--jitter", "0.05x4", "--threads", 1,
             "--transport", "tcp", "--evaluate-every", 24, "--lr", arguments.lr,
         )  # fmt: skip
 
@@ -83,8 +74,11 @@ class Ways:
         first = ("--epochs", 1, "--steps", self._arguments.steps)
         if not self._arguments.seconds:
             return first
-        run = self.run(way, 0, *first)
-        return "--epochs", f"{self._arguments.seconds / run['seconds'] * run['epochs']:.3f}"
+        length: tuple[object, ...] = first
+        for _ in range(2):  # the first steps are slower than others: speeds are measured, connections are new
+            run = self.run(way, TRIAL_SEED, *length)
+            length = "--epochs", f"{self._arguments.seconds / run['seconds'] * run['epochs']:.3f}"
+        return length
 
     def runs(self) -> dict[str, list[dict]]:
         found = {}
