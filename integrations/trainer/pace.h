@@ -47,7 +47,7 @@ class Pace {
 
   int statistics_ = -1;  // of the thread that begins steps, once one has
   std::uint64_t step_ = 0;
-  double samples_ = 0;  // of it
+  double samples_ = 0;       // of it
   double slowness_now_ = 1;  // of this step
   Moment began_{};
   Moment backward_began_{};

@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <ifaddrs.h>
+#include <linux/tcp.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -16,6 +16,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -26,6 +28,8 @@
 
 namespace ranvier {
 namespace {
+
+using std::chrono::microseconds;
 
 constexpr int backlog = 4096;  // all peers may dial at once; the kernel lowers it to net.core.somaxconn
 
@@ -96,6 +100,7 @@ Fd tcp_socket(int family) {
 constexpr const char* every_ipv6 = "::";  // and IPv4 with it
 constexpr std::string_view bbr = "bbr";
 constexpr std::string_view reno = "reno";
+constexpr microseconds longest_in_a_room{2000};  // to and fro, between hosts that are not far from each other
 
 std::string congestion_control(const Fd& socket) {
   std::array<char, 16> name{};  // TCP_CA_NAME_MAX
@@ -108,10 +113,20 @@ void set_congestion_control(const Fd& socket, std::string_view name) {
   setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
 }
 
+// The least that there has been so far, none if the kernel does not say. The mean has what a program was late by, once
+// something has been said.
+microseconds round_trip(const Fd& socket) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  const bool is_said = getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+                       size >= offsetof(tcp_info, tcpi_min_rtt) + sizeof info.tcpi_min_rtt;
+  return microseconds(is_said ? info.tcpi_min_rtt : 0);
+}
+
 // Where bbr is the default, a connection that is made under it keeps the kernel's pacing for good, whatever is chosen
 // later (sk_pacing_status is set when bbr begins and never taken back). On loopback a timer then let two packets go
-// every 0.3 ms after each pause: the first all_reduce of 1 MiB took 1.3 ms instead of 0.3. So what may become a
-// connection within this host begins without it; see tune_connection.
+// every 0.3 ms after each pause: the first all_reduce of 1 MiB took 1.3 ms instead of 0.3. So all connections begin
+// without it; see tune_connection.
 void start_unpaced(const Fd& socket) {
   if (congestion_control(socket) == bbr) set_congestion_control(socket, reno);
 }
@@ -227,7 +242,7 @@ Fd start_connect(const SocketAddress& address, const SocketBuffers& buffers) {
   Fd socket = tcp_socket(address.storage.ss_family);
   if (!socket) return socket;
   set_buffers(socket, buffers);
-  if (is_own(address)) start_unpaced(socket);
+  start_unpaced(socket);
   if (connect(socket.get(), generic(address), address.size) == 0 || errno == EINPROGRESS) return socket;
   const int problem = errno;
   socket.reset();
@@ -244,12 +259,16 @@ bool is_local(const Fd& socket) {
 
 void tune_connection(const Fd& socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  // On loopback bbr paces by a clock that only loses: 64 MiB took 23 to 36 ms with it and 16 to 21 with reno. Across a
-  // network the administrator's choice stands. TCP_USER_TIMEOUT is left alone on purpose: it also ends connections
-  // whose receiver merely does not read for that long, as a rank does that computes.
+  // On loopback bbr paces by a clock that only loses: 64 MiB took 23 to 36 ms with it and 16 to 21 with reno. In a
+  // room bbr takes what a connection had beside others, or in a burst, for the rate of the line: of 8 hosts that sent
+  // to three each, 256 KiB took 4 to 55 ms with it and 3.8 with reno (docs/decisions/0049). On a long path, where a
+  // lost packet costs reno half of its rate for many round trips, the administrator's choice stands, and any but bbr
+  // everywhere. TCP_USER_TIMEOUT is left alone on purpose: it also ends connections whose receiver merely does not read
+  // for that long, as a rank does that computes.
   if (is_local(socket))
     set_congestion_control(socket, reno);
-  else if (congestion_control(socket) == reno && congestion_control(tcp_socket(AF_INET)) == bbr)
+  else if (congestion_control(socket) == reno && round_trip(socket) > longest_in_a_room &&
+           congestion_control(tcp_socket(AF_INET)) == bbr)
     set_congestion_control(socket, bbr);  // which the listener lacked; a route's own choice (congctl) is there already
 }
 
