@@ -73,8 +73,10 @@ Check check_congestion_control() {
   std::istringstream allowed(first_line("/proc/sys/net/ipv4/tcp_allowed_congestion_control"));
   bool reno = false;
   for (std::string name; allowed >> name;) reno = reno || name == "reno";
-  return check("congestion control", fmt::format("{} by default; on loopback ranvier takes reno", now), reno,
-               Health::warn,
+  return check("congestion control",
+               fmt::format("{} by default; on loopback ranvier takes reno{}", now,
+                           now == "bbr" ? ", between hosts on round trips of up to 2 ms, too" : ""),
+               reno, Health::warn,
                "allow reno (sysctl net.ipv4.tcp_allowed_congestion_control): bbr halves the speed of loopback");
 }
 

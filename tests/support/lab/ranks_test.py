@@ -18,6 +18,7 @@ SKIPPED = 77  # as CMake knows it
 RANVIER, ENDLESS, RELAY = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
 
 AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+DEFAULT = AVAILABLE.with_name("tcp_congestion_control")
 
 # Heartbeats stop at once and are missed after 3 s; a closed connection is seen in milliseconds. The rest is for a
 # machine that is busy with other things.
@@ -205,6 +206,19 @@ class Connections(unittest.TestCase):
                 for result in lab.run(["ss", "--tcp", "--info", "--no-header", "state", "established"], limit=10):
                     self.assertIn(f" {name} ", result.out)
                     self.assertNotIn(" reno ", result.out)
+                for host in range(lab.hosts):
+                    run.kill(host)
+                run.wait(limit=30)
+
+    @unittest.skipUnless(DEFAULT.read_text().strip() == "bbr", "means something where bbr is the machine's default")
+    def test_go_without_bbr_where_the_path_is_short(self):
+        for name, relay in (("reno", Relay(RELAY)), ("bbr", Relay(RELAY, delay_ms=20))):
+            with self.subTest(name), Lab(hosts=2, relay=relay) as lab:
+                run = lab.start([ENDLESS], environment=CLEAN)
+                self.assertTrue(run.wait_for_words("running", 30))
+                for result in lab.run(["ss", "--tcp", "--info", "--no-header", "state", "established"], limit=10):
+                    self.assertIn(f" {name} ", result.out)
+                    self.assertNotIn({"reno": " bbr ", "bbr": " reno "}[name], result.out)
                 for host in range(lab.hosts):
                     run.kill(host)
                 run.wait(limit=30)
