@@ -225,8 +225,8 @@ LinkModel nominal_links(std::string_view transport, bool crowded) {
   else
     // Streams of several senders meet in front of a receiver (incast), and each new partner's has to find its rate
     // again: of what a ring carries between 4 and 8 hosts at 1 Gbit/s, algorithms with 2, 3 and 7 partners carried 94,
-    // 81 and 65 % by bbr, by cubic with 3, 4 and 7 partners 99, 91 and 74 % of 1 MiB, by reno all of it. Where all ranks
-    // stand on one host, nothing meets but copies.
+    // 81 and 65 % by bbr, by cubic with 3, 4 and 7 partners 99, 91 and 74 % of 1 MiB, by reno all of it. Where all
+    // ranks stand on one host, nothing meets but copies.
     model = crowded
                 ? LinkModel{.latency = 1e-6, .message = 13e-6, .byte = 0.6e-9, .reduce = 0.15e-9}
                 : LinkModel{.latency = 4.5e-6, .message = 1.5e-6, .byte = 0.2e-9, .reduce = 0.05e-9, .partner = 0.08};
