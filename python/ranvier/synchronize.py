@@ -122,7 +122,8 @@ def attach(
 
     By `async`, `ssp`, `group` and `ad-psgd` ranks do not wait for one another in a step, and may take as many as they like:
     what comes back has meet(), for all to look at a result together, and `samples` say what a step of this rank counts. Each
-    rank's optimizer keeps its state, and what it makes of its gradients is what the others get (Ho et al., NeurIPS 2013).
+    rank's optimizer keeps its state, and what it makes of its gradients is what the others get (Ho et al., NeurIPS 2013). By
+    servers the momentum of torch.optim.SGD looks ahead to what others push meanwhile (Hakimi et al., DANA, 2019).
 
     By other policies, where ranks may have different numbers of steps, train inside `with Join([sync]):`
     (torch.distributed.algorithms.join). Whoever is done first then takes part in the others' averages without weight;

@@ -113,14 +113,14 @@ void set_congestion_control(const Fd& socket, std::string_view name) {
   setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
 }
 
-// The least that there has been so far, none if the kernel does not say. The mean has what a program was late by, once
-// something has been said.
+// The least that there has been so far; for ever if the kernel does not say. The mean has what a program was late by,
+// once something has been said.
 microseconds round_trip(const Fd& socket) {
   tcp_info info{};
   socklen_t size = sizeof info;
   const bool is_said = getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
                        size >= offsetof(tcp_info, tcpi_min_rtt) + sizeof info.tcpi_min_rtt;
-  return microseconds(is_said ? info.tcpi_min_rtt : 0);
+  return is_said ? microseconds(info.tcpi_min_rtt) : microseconds::max();
 }
 
 // Where bbr is the default, a connection that is made under it keeps the kernel's pacing for good, whatever is chosen
