@@ -61,8 +61,8 @@ void Run::renew_synchronizer(const std::string& policy) {
 void Run::measure_for_policies() {
   auto_.emplace(groups_, sync_->node_of_rank(), static_cast<double>(all_samples()), buckets_.shapes(),
                 settings_.compress, settings_.optimizer == "sgd" && settings_.weight_decay == 0);
-  // Where several nodes have several replicas, most clusters go on by nodes: their groups are formed while the steps are
-  // taken that tell. Else bsp would have to go on for as many again.
+  // Where several nodes have several replicas, most clusters go on by nodes: their groups are formed while the steps
+  // are taken that tell. Else bsp would have to go on for as many again.
   const std::size_t nodes = sync_->nodes(), ranks = sync_->node_of_rank().size();
   if (1 < nodes && nodes < ranks) prepare("node:16");
 }
