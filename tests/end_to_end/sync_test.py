@@ -98,7 +98,8 @@ class Policies(TrainingTest):
 
     def test_a_sample_lasts_what_the_run_says(self):
         run = self.results(
-            "--workers", "2", "--model", "mlp", "--steps", "10", "--batch", "8", "--sample-ms", "2", "--speeds", "1,0.5", "--split", "speed",
+            "--workers", "2", "--model", "mlp", "--steps", "10", "--batch", "8", "--sample-ms", "2", "--speeds", "1,0.5",
+            "--split", "speed",
         )  # fmt: skip
         self.assertEqual(run["settings"]["sample_ms"], 2)
         self.assertEqual(run["shares"], [11, 5])  # by 2 and 4 ms, to the last digit

@@ -4,9 +4,10 @@
 
 The CNN on Fashion-MNIST; three hosts of the laboratory (as root) with two workers each and a class of speed each: a sample takes
 1, 2 and 5 ms (--sample-ms), one step in twenty four times as long: what computing leaves of that a worker sleeps, so that six of
-them have time to spare on two cores. Each host has one link, of --rate; inside a host nothing is shaped. All ways see the same number of samples along the same cosine. Servers are spread over the workers: no single link
-carries all that they get. With --server-rate they are one process on a host of its own, behind a link of that rate, and who needs
-no server has six workers all the same.
+them have time to spare on two cores. Each host has one link, of --rate; inside a host nothing is shaped. All ways see the same
+number of samples along the same cosine. Servers are spread over the workers: no single link carries all that they get. With
+--server-rate they are one process on a host of its own, behind a link of that rate, and who needs no server has six workers all
+the same.
 
 With --seconds all have equal time instead: each way trains for as many steps as it takes in so long, known from a run that is
 as long as a first one of --steps makes it, and its learning rate falls to 0 within them.
