@@ -44,6 +44,9 @@ struct SyncAction {
   enum class What : std::uint8_t {
     gradients,       // are averaged
     parameters,      // are averaged
+    begin_average,   // parameters as they are now start on their way to an average
+    finish_average,  // that is there by now: replicas move by how far it is from what they sent, and keep their steps
+                     // since
     push,            // of this rank's parameters a half stays, the other goes `hops` ranks up, and one comes from below
     begin_fragment,  // how far replicas have come in a part of the parameters starts on its way to everybody
     finish_fragment  // its average is there by now: the outer step on it, and `merge` of what replicas hold now stays
@@ -111,6 +114,8 @@ class SyncPolicy {
   virtual bool has_outer_step() const { return false; }
   // Whether that is in units of the rates of the steps before, each of which every rank has to know.
   virtual bool outer_follows_rate() const { return false; }
+  // Whether averages of the last level are under way while steps go on (SyncAction::What::begin_average).
+  virtual bool delays_averages() const { return false; }
   // So many parts of the parameters, about equal ones, travel each by itself; 0: never.
   virtual std::size_t fragments() const { return 0; }
   // Ranks hand halves of their parameters on (SyncAction::What::push).

@@ -108,6 +108,9 @@ class Synchronizer {
   // Whether they ever hold different ones: by the policy, or over "udp:loss=…,resync=K", where sums of gradients part
   // them and end_step() brings them together every K steps.
   bool parts_replicas() const;
+  // Until averages that are under way have come, which replicas take up when they are due: what follows then neither
+  // slows them down nor gives them time that steps would not have had.
+  void wait();
   // Puts the mean of all replicas in place of these, for a look at it: training goes on from what was there.
   void mean(std::span<float> parameters);
 

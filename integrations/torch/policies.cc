@@ -16,8 +16,8 @@
 namespace ranvier::pytorch {
 namespace {
 
-// What (0 gradients, 1 parameters, 2 push, 3 begin and 4 finish a fragment), hops, inside, level, rate, momentum,
-// nesterov, unit, fragment, merge.
+// What (0 gradients, 1 parameters, 2 begin and 3 finish such an average, 4 push, 5 begin and 6 finish a fragment),
+// hops, inside, level, rate, momentum, nesterov, unit, fragment, merge.
 using Asked = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, double, bool, double,
                          std::int64_t, double>;
 
@@ -120,6 +120,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("wants_spread", [](const PolicyPtr& self) { return self->policy->wants_spread(); })
       .def("outer_follows_rate", [](const PolicyPtr& self) { return self->policy->outer_follows_rate(); })
       .def("has_outer_step", [](const PolicyPtr& self) { return self->policy->has_outer_step(); })
+      .def("delays_averages", [](const PolicyPtr& self) { return self->policy->delays_averages(); })
       .def("fragments", [](const PolicyPtr& self) { return static_cast<std::int64_t>(self->policy->fragments()); })
       .def("step_begins", [](const PolicyPtr& self,
                              std::int64_t complete) { return self->react(SyncPoint::step_begins, complete, 1, 0); })

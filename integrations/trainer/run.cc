@@ -98,10 +98,12 @@ bool Run::is_evaluation_due() const {
 // ---- The result.
 
 // Replicas that take steps of their own come here at different times. Who is ahead waits for the others, as it would
-// for the next average.
+// for the next average, and all for one that is under way: this is no time for it to be ahead by.
 void Run::evaluate() {
   if (!sync_->agreed()) {
     const auto mark = Account::begin(*sync_);
+    sync_->wait();
+    account_.add_traffic(mark, *sync_);
     comm_.barrier();
     account_.add_waiting(account_.add_time(mark));
   }

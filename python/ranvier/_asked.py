@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-PARAMETERS, PUSH, BEGIN_FRAGMENT, FINISH_FRAGMENT = 1, 2, 3, 4
+PARAMETERS, BEGIN_AVERAGE, FINISH_AVERAGE, PUSH, BEGIN_FRAGMENT, FINISH_FRAGMENT = range(1, 7)
 
 
 class Asked(NamedTuple):

@@ -67,14 +67,19 @@ class Fragments:
         """Waits for that average, takes the outer step on it, and keeps a share `merge` of what this rank has made of the
         part meanwhile. The bytes given."""
         part = asked.fragment
-        given = self._wait(part)
-        change, self._changes[part] = self._changes[part], []
+        given, change = self.arrive(part)
         mine = (self._of(each, part) for each in (self._parameters, self._anchor, self._momentum))
         for parameter, anchor, momentum, c in zip(*mine, change, strict=True):
             anchor.sub_(asked.outer_step(c, momentum))
             kept = asked.merge * parameter.detach() if asked.merge > 0 else 0
             parameter.detach().copy_(kept + (1 - asked.merge) * anchor)
         return given
+
+    def arrive(self, part: int) -> tuple[int, list[Tensor]]:
+        """Waits for that average: the bytes given, and the mean of how far all have come."""
+        given = self._wait(part)
+        change, self._changes[part] = self._changes[part], []
+        return given, change
 
     def follow(self, table: str) -> None:
         """Algorithms from now on, once those under way have come."""

@@ -70,10 +70,14 @@ class Teams:
         """No samples, of every rank of all."""
         return [0.0] * len(self._levels[0])
 
+    def speakers(self, inside: int, level: int) -> int:
+        """In this rank's group of `level` one for each group `inside`."""
+        return len({self._levels[inside][rank] for rank in self.members(level)})
+
     def weight(self, inside: int, level: int, samples: list[float]) -> float:
         """Of this rank, which speaks for its group `inside`, among all that speak in its group of `level`."""
         members, inner = self.members(level), self._levels[inside]
-        parts = len({inner[rank] for rank in members})
+        parts = self.speakers(inside, level)
         spoken_for = sum(samples[rank] for rank in members if inner[rank] == inner[self._rank])
         return spoken_for * parts / sum(samples[rank] for rank in members)
 

@@ -23,7 +23,7 @@ from torch.distributed.algorithms.join import JoinHook
 
 from ranvier import _library
 from ranvier._agreement import telling_others
-from ranvier._asked import BEGIN_FRAGMENT, FINISH_FRAGMENT, PARAMETERS, PUSH, Asked
+from ranvier._asked import BEGIN_AVERAGE, BEGIN_FRAGMENT, FINISH_AVERAGE, FINISH_FRAGMENT, PARAMETERS, PUSH, Asked
 from ranvier._attachment import (
     Attached,
     Everybody,
@@ -43,6 +43,7 @@ from ranvier._bounded import bounds_of, exchange_of_gradients, may_be_lost
 from ranvier._computing import Watch
 from ranvier._exchanges import make_exchange
 from ranvier._followed_plan import FollowedPlan, PlanChange
+from ranvier._delayed import Delayed
 from ranvier._fragments import Fragments
 from ranvier._groups import follow_in, group_like
 from ranvier._memory import require_record
@@ -193,7 +194,8 @@ class Synchronization(Attached):
             if is_auto or self._policy.averages_parameters() or self._policy.pushes() or self._policy.fragments() > 0:
                 require_own_steps(optimizer, sync)
             check_codec(compress, self._policy, sync, optimizer)
-            keeps_changes = self._policy.has_outer_step() or self._policy.wants_spread() or self._policy.fragments() > 0
+            keeps_changes = self._policy.has_outer_step() or self._policy.wants_spread() or self._policy.delays_averages()
+            keeps_changes = keeps_changes or self._policy.fragments() > 0
             if any(p.is_complex() for p in self._parameters) and (keeps_changes or compress != "none"):
                 raise ValueError(
                     f"parameters are complex, and '{sync}' with compress='{compress}' is of real ones: take a policy that "
@@ -227,7 +229,8 @@ class Synchronization(Attached):
         self._apart = False  # whether ranks may differ since they were realigned
         self._unpaid: dict[str, Any] | None = None  # of a checkpoint whose gradients could be lost, where these cannot
         fragments = self._policy.fragments()
-        by_changes = self._policy.averages_parameters() and fragments == 0 and not self._policy.pushes()
+        is_delayed = self._policy.delays_averages()
+        by_changes = self._policy.averages_parameters() and not (is_delayed or fragments > 0 or self._policy.pushes())
         self._coded_changes = self._coded(self._teams.leaders[self._last]) if by_changes else None
         self._begin_alike()
         begin_with_state(optimizer, everybody, shares_gradients)
@@ -243,14 +246,17 @@ class Synchronization(Attached):
         self._uneven = Uneven(optimizer, self._teams, self.join_device)
         self._scaling = Scaling(optimizer, self._parameters)
         self._rates = Rates(optimizer)
-        keeps = self._coded_changes is not None or self._policy.has_outer_step() or self._policy.wants_spread()
+        keeps = self._coded_changes is not None or self._policy.has_outer_step() or self._policy.wants_spread() or is_delayed
         self._anchor = [p.detach().clone() for p in self._parameters] if keeps else []
         self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
-        self._fragments: Fragments | None = None
+        self._under_way: Fragments | Delayed | None = None  # what averages while steps go on
         team = self._teams.whole[self._last]
         if fragments > 0 and team is not None and self._world > 1:
             parts = (self._parameters, self._anchor, self._momentum)
-            self._fragments = Fragments(team, everybody.name, compress, *parts, fragments)
+            self._under_way = Fragments(team, everybody.name, compress, *parts, fragments)
+        if is_delayed and self._teams.speakers(self._last - 1, self._last) > 1:
+            leaders, inside = self._teams.leaders[self._last], self._teams.whole[self._last - 1]
+            self._under_way = Delayed(leaders, inside, everybody.name, compress, self._parameters, self._anchor)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(lambda *_: self._behind_step()),
@@ -318,8 +324,8 @@ class Synchronization(Attached):
             self._realign()
         if weights := self._weights(self._last, self._seen_by_buffers):
             self._average(self._buffers, self._teams.whole[self._last], self._teams.weight(0, self._last, weights))
-        if self._fragments:
-            self._fragments.end()
+        if self._under_way:
+            self._under_way.end()
 
     def state_dict(self) -> dict[str, Any]:
         """What belongs in a checkpoint beside the model's and the optimizer's; every rank saves its own."""
@@ -334,7 +340,7 @@ class Synchronization(Attached):
             "compress": self.compress,
             "chosen": self._auto.name if self._auto else "",
             "pushes": self._pushes.save() if self._pushes is not None else None,
-            "fragments": self._fragments.state_dict() if self._fragments else None,
+            "fragments": self._under_way.state_dict() if self._under_way else None,
             "apart": self._apart,
             "plan": self._followed.state_dict() if self._followed else None,
             "coded": [each.state_dict() if each else None for each in (self._coded_gradients, self._coded_changes)],
@@ -366,8 +372,8 @@ class Synchronization(Attached):
             mine.copy_(theirs)
         if self._pushes is not None:
             self._pushes.restore(state["pushes"])
-        if self._fragments:
-            self._fragments.load_state_dict(state["fragments"])
+        if self._under_way:
+            self._under_way.load_state_dict(state["fragments"])
         for each, record in zip(coded, state["coded"], strict=True):
             if each is not None and record is not None:
                 each.load_state_dict(record)
@@ -464,7 +470,7 @@ class Synchronization(Attached):
         for team in (self._teams.whole[self._last], self._teams.leaders[self._last]):
             if team is not None:
                 follow_in(team.group, table)
-        for each in (self._coded_gradients, self._coded_changes, self._fragments):
+        for each in (self._coded_gradients, self._coded_changes, self._under_way):
             if each is not None:
                 each.follow(table)
 
@@ -601,9 +607,18 @@ class Synchronization(Attached):
                 if asked.what in (BEGIN_FRAGMENT, FINISH_FRAGMENT):
                     self._stream(asked, closes)
                     continue
+                if asked.what == FINISH_AVERAGE:
+                    if isinstance(self._under_way, Delayed):
+                        self.bytes += self._under_way.finish()
+                    continue
                 if not (weights := self._weights(asked.level, self._seen[asked.level])):
                     continue
                 self._seen[asked.level] = 0
+                if asked.what == BEGIN_AVERAGE:
+                    if isinstance(self._under_way, Delayed):
+                        self._under_way.begin(self._teams.weight(asked.inside, asked.level, weights))
+                        self.rounds += 1
+                    continue
                 if asked.level == self._last:
                     self._seen_by_buffers = 0
                 leaders, inside = self._teams.leaders[asked.level], self._teams.whole[asked.inside]
@@ -622,14 +637,14 @@ class Synchronization(Attached):
             return spread
 
     def _stream(self, asked: Asked, closes: bool) -> None:
-        assert self._fragments is not None
+        assert isinstance(self._under_way, Fragments)
         if asked.what == FINISH_FRAGMENT:
-            self.bytes += self._fragments.finish(asked)
+            self.bytes += self._under_way.finish(asked)
             return
         average = asked.fragment - self._policy.fragments()  # counted from behind the last level
         weights = self._weights(self._last, self._seen[average])
         self._seen[average] = 0
-        self._fragments.begin(asked.fragment, self._teams.weight(0, self._last, weights) if weights else 1.0, closes)
+        self._under_way.begin(asked.fragment, self._teams.weight(0, self._last, weights) if weights else 1.0, closes)
         self.rounds += 1
 
     def _push(self, hops: int) -> None:

@@ -91,6 +91,10 @@ void Fragments::wait(Part& part) {
   averaging->wait();
 }
 
+void Fragments::wait() {
+  for (Part& part : parts_) wait(part);
+}
+
 void Fragments::finish(std::size_t fragment, const OuterStep& outer, double merge, std::span<float> parameters) {
   Part& part = parts_[fragment];
   wait(part);
@@ -113,8 +117,8 @@ std::size_t Fragments::state_bytes() const {
 void Fragments::save(std::vector<std::byte>& all) {
   append_part(all, std::as_bytes(std::span(anchor_)));
   append_part(all, std::as_bytes(std::span(momentum_)));
+  wait();
   for (Part& part : parts_) {
-    wait(part);
     const std::array<std::byte, 1> under_way{std::byte{part.is_under_way}};
     append_part(all, under_way);
     append_part(all, part.is_under_way ? std::as_bytes(of(part, change_)) : ConstBytes{});

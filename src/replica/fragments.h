@@ -32,6 +32,8 @@ class Fragments {
   void begin_plainly(std::size_t fragment, std::span<const float> parameters, double weight) {
     begin(fragment, parameters, weight, *plain_);
   }
+  // For all that are under way; finish() takes each up.
+  void wait();
   // Waits for that average; x = merge x + (1 - merge) (what the outer step makes of it).
   void finish(std::size_t fragment, const OuterStep& outer, double merge, std::span<float> parameters);
 

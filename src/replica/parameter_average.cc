@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
+#include <utility>
 
 #include "base/parts.h"
 
@@ -10,13 +12,22 @@ namespace ranvier::replica {
 ParameterAverage::ParameterAverage(Team* leaders, Team* inside, const Options& options,
                                    std::unique_ptr<Exchange> exchange)
     : leaders_(leaders), inside_(inside), tensors_(options.tensors) {
+  if (options.under_way) sent_.resize(options.count);
   if (leaders_ == nullptr) return;
   exchange_ = exchange ? std::move(exchange) : make_exchange(options.compress, leaders_->comm());
   plain_ = dense_exchange(leaders_->comm());
-  if (!options.wants_change && options.compress == "none") return;
-  anchor_.resize(options.count);
-  change_.resize(options.count);
+  const bool wants_anchor = options.wants_change || options.compress != "none";
+  if (wants_anchor) anchor_.resize(options.count);
+  if (wants_anchor || options.under_way) change_.resize(options.count);
   if (options.outer) momentum_.resize(options.count);
+}
+
+// Memory that an exchange still writes to must not go.
+ParameterAverage::~ParameterAverage() {
+  try {
+    wait();
+  } catch (const std::exception&) {  // an exchange that has failed writes nothing any more
+  }
 }
 
 void ParameterAverage::agree_on(std::span<const float> parameters) {
@@ -36,7 +47,36 @@ double ParameterAverage::run(std::span<float> parameters, const OuterStep& outer
   return spread;
 }
 
+void ParameterAverage::begin(std::span<const float> parameters, double weight) {
+  is_under_way_ = true;
+  if (leaders_ == nullptr) return;
+  std::ranges::copy(parameters, sent_.begin());
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    change_[i] = static_cast<float>(weight) * ((anchor_.empty() ? 0 : anchor_[i]) - parameters[i]);
+  averaging_ = exchange_->start({.values = change_, .tensors = tensors_});
+}
+
+void ParameterAverage::wait() {
+  if (const auto averaging = std::exchange(averaging_, nullptr)) averaging->wait();
+}
+
+bool ParameterAverage::finish(std::span<float> parameters) {
+  if (!is_under_way_) return false;
+  is_under_way_ = false;
+  wait();
+  for (std::size_t i = 0; leaders_ != nullptr && i < parameters.size(); ++i) {
+    const float mean = (anchor_.empty() ? 0 : anchor_[i]) - change_[i];
+    if (!anchor_.empty()) anchor_[i] = mean;
+    sent_[i] = mean - sent_[i];
+  }
+  tell(sent_);
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] += sent_[i];
+  return true;
+}
+
 void ParameterAverage::close(std::span<float> parameters, double weight) {
+  wait();
+  is_under_way_ = false;
   if (leaders_ != nullptr && leaders_->size() > 1) average_plainly(parameters, weight);
   tell(parameters);
 }
@@ -47,8 +87,8 @@ void ParameterAverage::average_plainly(std::span<float> parameters, double weigh
   plain_->start({.values = parameters, .tensors = tensors_})->wait();
 }
 
-void ParameterAverage::tell(std::span<float> parameters) {
-  if (inside_ != nullptr && inside_->size() > 1) inside_->comm().broadcast(parameters, 0);
+void ParameterAverage::tell(std::span<float> values) {
+  if (inside_ != nullptr && inside_->size() > 1) inside_->comm().broadcast(values, 0);
 }
 
 double ParameterAverage::average_change(std::span<float> parameters, const OuterStep& outer, double weight) {
@@ -71,15 +111,21 @@ double ParameterAverage::average_change(std::span<float> parameters, const Outer
 }
 
 std::size_t ParameterAverage::state_bytes() const {
-  return (anchor_.size() + change_.size() + momentum_.size()) * sizeof(float) +
+  return (anchor_.size() + change_.size() + momentum_.size() + sent_.size()) * sizeof(float) +
          (exchange_ ? exchange_->state_bytes() : 0);
 }
 
 void ParameterAverage::save(std::vector<std::byte>& all) {
+  wait();
   append_part(all, std::as_bytes(std::span(anchor_)));
   append_part(all, std::as_bytes(std::span(momentum_)));
   append_part(all, exchange_ && !change_.empty() ? exchange_->save({.values = change_, .tensors = tensors_})
                                                  : std::vector<std::byte>{});
+  if (sent_.empty()) return;
+  const std::array<std::byte, 1> under_way{std::byte{is_under_way_}};
+  append_part(all, under_way);
+  for (const auto& each : {std::span<const float>(sent_), std::span<const float>(change_)})
+    append_part(all, is_under_way_ ? std::as_bytes(each) : ConstBytes{});
 }
 
 void ParameterAverage::restore(ConstBytes& all) {
@@ -87,6 +133,12 @@ void ParameterAverage::restore(ConstBytes& all) {
   take_values(all, std::span(momentum_));
   if (const ConstBytes kept = take_part(all); !kept.empty() && exchange_)
     exchange_->restore({.values = change_, .tensors = tensors_}, kept);
+  if (sent_.empty()) return;
+  std::array<std::byte, 1> under_way{};
+  take_values(all, std::span<std::byte>(under_way));
+  is_under_way_ = under_way[0] != std::byte{0};
+  for (const auto& each : {std::span<float>(sent_), std::span<float>(change_)})
+    take_values(all, is_under_way_ ? each : std::span<float>{});
 }
 
 }  // namespace ranvier::replica

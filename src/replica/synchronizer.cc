@@ -133,6 +133,7 @@ class Synchronizer::Impl {
                 .tensors = tensors,
                 .wants_change = level == last && (policy_->has_outer_step() || policy_->wants_spread()),
                 .outer = level == last && policy_->has_outer_step(),
+                .under_way = level == last && policy_->delays_averages(),
                 .count = parameters.size()},
             level == last && last == 1 ? teams_.exchange_of_everybody(compress) : nullptr));
       }
@@ -173,6 +174,11 @@ class Synchronizer::Impl {
     if (were_apart) realign(parameters);
     agreed_ = true;
     return !asked.empty() || were_apart;
+  }
+
+  void wait() {
+    for (const auto& average : averages_) average->wait();
+    if (fragments_) fragments_->wait();
   }
 
   void mean(std::span<float> parameters) {
@@ -305,6 +311,11 @@ class Synchronizer::Impl {
       }
       Team* const leaders = teams_.leaders(each.level);
       Team* const inside = teams_.whole(each.inside);
+      if (each.what == SyncAction::What::finish_average) {
+        const bool moved = averages_[each.level - first_parameter_level()]->finish(parameters);
+        if (moved && inside != nullptr) count_round(*inside);
+        continue;
+      }
       const auto used = used_.since(each.level);
       used_.made(each.level);
       const double of_level = teams_.sum(each.level, used);
@@ -316,6 +327,11 @@ class Synchronizer::Impl {
       // A leader speaks for its inner group, of all that the groups of this level hold.
       const double weight = teams_.sum(each.inside, used) * static_cast<double>(teams_.parts(each.level)) / of_level;
       ParameterAverage& average = *averages_[each.level - first_parameter_level()];
+      if (each.what == SyncAction::What::begin_average) {
+        average.begin(parameters, weight);
+        if (leaders != nullptr) count_round(*leaders);
+        continue;
+      }
       if (closes == Closes::yes)
         average.close(parameters, weight);
       else
@@ -370,6 +386,7 @@ void Synchronizer::set_samples(std::span<const double> by_rank) { impl_->set_sam
 void Synchronizer::begin(std::span<const float> parameters, const std::vector<Tensor>& tensors) {
   impl_->begin(parameters, tensors);
 }
+void Synchronizer::wait() { impl_->wait(); }
 void Synchronizer::mean(std::span<float> parameters) { impl_->mean(parameters); }
 bool Synchronizer::begin_step(std::uint64_t complete) { return impl_->begin_step(complete); }
 void Synchronizer::end_step(std::uint64_t complete, double learning_rate, std::span<float> parameters) {

@@ -21,7 +21,12 @@ PeriodicRule local(const StageSpec& stage, const SyncContext& context) {
   rule.adaptation.bound = parameters.number("adapt", 0, 0, 1e6);
   rule.adaptation.most =
       parameters.count("most", std::max<std::size_t>(period, context.steps_per_epoch), period, longest_period);
+  rule.delay = parameters.count("delay", 0, 0, period - 1);
   parameters.end();
+  if (rule.delay > 0 && rule.adaptation.bound > 0)
+    throw Error(ErrorKind::usage,
+                "'local' by adapt= goes by how far replicas are apart when their average is there, which a delay= puts "
+                "off; leave out one of them");
   return rule;
 }
 

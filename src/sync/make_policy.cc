@@ -17,16 +17,19 @@ using sync::Entry;
 constexpr std::array entries{
     Entry{{"bsp", "everybody's gradients are averaged in every step", "", "Valiant 1990"}, sync::bsp},
     Entry{{"local", "each worker by itself, parameters are averaged every so many steps",
-           "value: steps (an epoch); adapt=0: lengthen while the spread is below; most=an epoch", "Stich 2019"},
+           "value: steps (an epoch); delay=0: steps an average may take; adapt=0: lengthen while the spread is below; "
+           "most=an epoch",
+           "Stich 2019"},
           sync::local},
     Entry{{"post-local", "bsp at first, then local",
            "value: steps (16); after=0.5: share of training, of all its epochs", "Lin et al. 2020"},
           sync::post_local},
     Entry{{"node", "gradients are averaged inside a node, parameters between nodes every so many steps",
-           "value: steps (an epoch)", "Moreno-Álvarez et al. 2023"},
+           "value: steps (an epoch); delay=0: steps an average may take", "Moreno-Álvarez et al. 2023"},
           sync::node},
     Entry{{"hierarchy", "a period for each level; those of period 1 average gradients",
-           "node=1,rack=8,world=64: any names, from the inside out", "Lin et al. 2020"},
+           "node=1,rack=8,world=64: any names, from the inside out; delay=0: steps an average of the last may take",
+           "Lin et al. 2020"},
           sync::hierarchy},
     Entry{{"slowmo", "local, and momentum over its averages", "value: steps (48); rate=1; momentum=0.2",
            "Wang et al. 2020"},
@@ -98,7 +101,9 @@ std::unique_ptr<SyncPolicy> make_sync_policy(std::string_view spec, const SyncCo
   return sync::periodic_policy(spec, entry->rule(stage, context), context);
 }
 
-void check_sync_policy(std::string_view spec) { make_sync_policy(spec, {.steps_per_epoch = 1, .steps = 1}); }
+void check_sync_policy(std::string_view spec) {
+  make_sync_policy(spec, {.steps_per_epoch = sync::longest_period, .steps = sync::longest_period});
+}
 
 bool check_sync_policy_or_auto(std::string_view spec) {
   const StageSpec stage = parse_spec(spec).front();

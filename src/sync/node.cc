@@ -26,8 +26,9 @@ std::uint64_t period_of(std::string_view level, std::string_view text) {
 PeriodicRule node(const StageSpec& stage, const SyncContext& context) {
   Parameters parameters(stage);
   const std::size_t period = period_or_epoch(parameters, context);
+  const std::size_t delay = parameters.count("delay", 0, 0, period - 1);
   parameters.end();
-  return {.levels = {{"node", 1}, {std::string(everybody), period}}, .gradient_levels = 1};
+  return {.levels = {{"node", 1}, {std::string(everybody), period}}, .gradient_levels = 1, .delay = delay};
 }
 
 PeriodicRule hierarchy(const StageSpec& stage, const SyncContext&) {
@@ -37,6 +38,7 @@ PeriodicRule hierarchy(const StageSpec& stage, const SyncContext&) {
                 "hierarchy:node=1,rack=8,world=64");
   PeriodicRule rule;
   for (const auto& [name, text] : stage.settings) {
+    if (name == "delay") continue;
     const std::uint64_t period = period_of(name, text);
     const std::uint64_t inner = rule.levels.empty() ? 1 : rule.levels.back().period;
     if (period % inner != 0)
@@ -51,6 +53,10 @@ PeriodicRule hierarchy(const StageSpec& stage, const SyncContext&) {
     if (period == 1) ++rule.gradient_levels;
     rule.levels.push_back({std::string(name), period});
   }
+  if (rule.levels.empty())
+    throw Error(ErrorKind::usage, "'hierarchy' has a delay and no levels; write hierarchy:node=1,world=64,delay=8");
+  Parameters parameters(stage);
+  rule.delay = parameters.count("delay", 0, 0, rule.levels.back().period - 1);
   return rule;
 }
 

@@ -28,6 +28,7 @@ class PeriodicPolicy final : public SyncPolicy {
   bool averages_parameters() const override { return rule_.gradient_levels < names_.size(); }
   bool wants_spread() const override { return rule_.adaptation.bound > 0; }
   bool has_outer_step() const override { return !rule_.outer.is_plain(); }
+  bool delays_averages() const override { return rule_.delay > 0; }
   bool outer_follows_rate() const override { return has_outer_step() && rule_.outer_by_rate; }
 
   std::vector<SyncAction> react(const SyncEvent& event) override {
@@ -40,7 +41,7 @@ class PeriodicPolicy final : public SyncPolicy {
         last_ = event.step;
         rates_ += event.learning_rate;
         ++rated_;
-        return averages(event.step, due(event.step));
+        return at_end_of(event.step);
       case SyncPoint::averaged:
         adapt(event);
         return {};
@@ -51,9 +52,11 @@ class PeriodicPolicy final : public SyncPolicy {
   }
 
   std::vector<double> save() const override {
-    return {static_cast<double>(period_), static_cast<double>(next_),  static_cast<double>(last_),
-            static_cast<double>(agreed_), static_cast<double>(begin_), rates_,
-            static_cast<double>(rated_)};
+    std::vector<double> kept = {static_cast<double>(period_), static_cast<double>(next_),  static_cast<double>(last_),
+                                static_cast<double>(agreed_), static_cast<double>(begin_), rates_,
+                                static_cast<double>(rated_)};
+    if (rule_.delay > 0) kept.push_back(is_under_way_ ? 1 : 0);
+    return kept;
   }
   void restore(std::span<const double> kept) override {
     if (kept.size() != save().size() || std::ranges::any_of(kept, [](double each) { return !(each >= 0); }) ||
@@ -67,6 +70,7 @@ class PeriodicPolicy final : public SyncPolicy {
     begin_ = static_cast<std::uint64_t>(kept[4]);
     rates_ = kept[5];
     rated_ = static_cast<std::uint64_t>(kept[6]);
+    is_under_way_ = rule_.delay > 0 && kept[7] != 0;
   }
 
  private:
@@ -91,6 +95,22 @@ class PeriodicPolicy final : public SyncPolicy {
     step.unit = rates_ / static_cast<double>(rated_);
     // Momentum in units of a rate that has fallen to 0 moves nothing: what is left is the plain average.
     return step.unit > 0 ? step : OuterStep{};
+  }
+
+  std::vector<SyncAction> at_end_of(std::uint64_t step) {
+    std::vector<SyncAction> list;
+    const std::uint64_t began = next_ - period_;
+    if (is_under_way_ && step == began + rule_.delay) {
+      list.push_back({.what = SyncAction::What::finish_average, .inside = names_.size() - 1, .level = names_.size()});
+      is_under_way_ = false;
+    }
+    for (const SyncAction& each : averages(step, due(step))) list.push_back(each);
+    if (rule_.delay > 0 && agreed_ == names_.size()) {
+      list.back().what = SyncAction::What::begin_average;
+      is_under_way_ = true;
+      agreed_ = names_.size() - 1;
+    }
+    return list;
   }
 
   std::vector<SyncAction> averages(std::uint64_t step, std::size_t up_to) {
@@ -129,13 +149,14 @@ class PeriodicPolicy final : public SyncPolicy {
   const std::string spec_;
   const PeriodicRule rule_;
   std::vector<std::string> names_;
-  std::uint64_t begin_;      // steps before periods are counted
-  std::uint64_t period_;     // of the last level
-  std::uint64_t next_;       // the step with which its current one ends
-  std::uint64_t last_ = 0;   // how many are complete
-  std::size_t agreed_ = 0;   // the level whose groups agree
-  double rates_ = 0;         // the sum of those of the steps since the last level's last average, …
-  std::uint64_t rated_ = 0;  // … which are so many
+  std::uint64_t begin_;        // steps before periods are counted
+  std::uint64_t period_;       // of the last level
+  std::uint64_t next_;         // the step with which its current one ends
+  std::uint64_t last_ = 0;     // how many are complete
+  std::size_t agreed_ = 0;     // the level whose groups agree
+  double rates_ = 0;           // the sum of those of the steps since the last level's last average, …
+  std::uint64_t rated_ = 0;    // … which are so many
+  bool is_under_way_ = false;  // an average of the last level, since the current period began
 };
 
 }  // namespace

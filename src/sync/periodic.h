@@ -30,6 +30,9 @@ struct Adaptation {
   std::uint64_t most = 1;
 };
 
+// Averages of the last level may take `delay` steps, in which training goes on; replicas keep what those have come.
+// Shen et al., "Faster Distributed Deep Net Training: Computation and Communication Decoupled Stochastic Gradient
+// Descent", IJCAI 2019, for the whole period; Zhou et al., "DaSGD", arXiv:2006.00441, 2020, for any part of it.
 struct PeriodicRule {
   std::vector<PeriodicLevel> levels;    // inside out
   std::size_t gradient_levels = 0;      // so many of them, each of period 1, average gradients
@@ -37,6 +40,7 @@ struct PeriodicRule {
   OuterStep outer = {};                 // after averages of the last level …
   bool outer_by_rate = false;           // … in units of the period's mean learning rate
   Adaptation adaptation = {};
+  std::uint64_t delay = 0;  // less than the last level's period
 };
 
 // What stands behind the colon, else an epoch. Throws Error{usage} where neither is known.

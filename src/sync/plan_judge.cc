@@ -28,8 +28,8 @@ std::size_t period_of(const std::string& sync, std::uint64_t world) {
     }
   if (std::ranges::all_of(asked_for, [](const auto& actions) { return actions.empty(); })) return 0;
   for (std::size_t period = 1; period <= most; ++period) {
-    // In the first one no fragment of a period before comes to its end.
-    const auto first = asked_for.begin() + static_cast<std::ptrdiff_t>(policy->fragments() > 0 ? period : 0);
+    // In the first one nothing that a period before has sent comes to its end.
+    const auto first = asked_for.begin() + static_cast<std::ptrdiff_t>(period);
     if (std::equal(first + static_cast<std::ptrdiff_t>(period), asked_for.end(), first)) return period;
   }
   return 0;

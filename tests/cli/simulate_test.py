@@ -228,6 +228,13 @@ class Prediction(ProgramTest):
         behind = as_json(*words, "diloco:40,fragments=4,delay=9")["sync"]
         self.assertLess(behind["exposed_communication_ns"], 0.01 * at_once["exposed_communication_ns"])
 
+    def test_averages_between_nodes_travel_behind_the_steps_that_they_may_take(self):
+        words = ("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit", "--place", "node=4", "--sync")
+        at_once, behind = (as_json(*words, sync)["sync"] for sync in ("node:40", "node:40,delay=20"))
+        self.assertEqual(behind["rounds_per_step"], at_once["rounds_per_step"])
+        self.assertGreater(at_once["between_steps_ns"], 0)
+        self.assertLess(behind["between_steps_ns"], 0.01 * at_once["between_steps_ns"])
+
     def test_peers_are_shown(self):
         words = ("--workload", "resnet50", "--world", "4", "--link-rate", "10Gbit", "--sync", "ad-psgd", "--steps", "50")
         shown = simulate(*words, "--seed", "3")

@@ -100,6 +100,7 @@ class Failure(TrainingTest):
             ("gossip",),
             ("node:3", "--place", "node=2"),
             ("diloco:8,fragments=2,delay=2", "--optimizer", "adamw"),
+            ("node:6,delay=5", "--place", "node=2"),
             ("auto", "--place", "node=2", "--link-rate", "50Mbit"),
         ):
             with self.subTest(sync=words):

@@ -15,6 +15,7 @@ class Interrupted(TrainingTest):
             ("post-local:4,after=0.2", "lamb", "int8"),
             ("slowmo:5", "sgd", "topk:0.1"),
             ("diloco:6,fragments=2,delay=2,merge=0.5", "adamw", "int8"),  # the first is under way then
+            ("local:6,delay=4", "sgd", "int8"),  # as the first average is then
             ("gossip", "sgd", "int8"),
         ):
             with self.subTest(sync=sync, optimizer=optimizer, compress=compress):

@@ -189,6 +189,7 @@ class Survivors(TrainingTest):
         for words in (
             ("--sync", "local:3", "--transport", "tcp", "--optimizer", "adamw", "--lr", "0.003"),
             ("--sync", "diloco:8,fragments=2,delay=2", "--optimizer", "adamw", "--lr", "0.003"),
+            ("--sync", "local:6,delay=5", "--lr", "0.03"),
             ("--sync", "ad-psgd", *slowly),
             ("--sync", "async:servers=1", "--compress", "int8", *slowly),
             ("--sync", "ssp:2", "--transport", "grpc", *slowly),

@@ -79,6 +79,7 @@ CASES = [
     ("momentum", "gossip", "", EVEN),
     ("momentum", "local:2,adapt=0.5,most=8", "", EVEN),
     ("adamw", "diloco:4,fragments=2,delay=1,merge=0.5", "", (1, 4, 2, 1)),
+    ("momentum", "node:4,delay=2", "node=2", (1, 4, 2, 1)),
 ]
 
 
@@ -340,6 +341,31 @@ def test_a_fragment_is_applied_its_delay_later_and_merged_with_what_replicas_mad
     assert torch.equal(ranks[0][0][2][-1], ranks[1][0][2][-1]), "at the end all replicas are one"
 
 
+def delayed(rank, world):
+    traces, traffic = [], []
+    for spec in ("local:100", "local:3,delay=2", "local:3,delay=2"):
+        net = network()
+        sync = ranvier.attach(net, optimizer := optimizer_for("momentum", net), spec, samples=1 + 2 * rank)
+        traces.append(train(net, optimizer, 4 * rank, 4 * rank + 4, range(5)))
+        traffic.append((sync.rounds, sync.bytes))
+        sync.finish()
+        traces[-1].append(flat(net))
+    return traces, traffic
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_an_average_under_way_moves_replicas_and_keeps_the_steps_that_they_took_meanwhile(backend):
+    ranks = on_ranks(2, delayed, backend=backend)
+    mean = 0.25 * ranks[0][0][0][2] + 0.75 * ranks[1][0][0][2]
+    for (local, under_way, again), traffic in ranks:
+        for step in range(4):
+            assert torch.equal(under_way[step], local[step])
+        torch.testing.assert_close(under_way[4], local[4] + mean - local[2], rtol=0, atol=1e-6)
+        assert all(torch.equal(one, other) for one, other in zip(under_way, again, strict=True))
+        assert traffic[1] == (1, 4 * mean.numel())
+    assert torch.equal(ranks[0][0][1][-1], ranks[1][0][1][-1]), "at the end all replicas are one"
+
+
 def resumed(rank, world, spec, compress):
     def run(stop):
         net = network()
@@ -364,7 +390,7 @@ def resumed(rank, world, spec, compress):
 
 @pytest.mark.parametrize(
     ("spec", "compress"),
-    [("diloco:5", "none"), ("diloco:6,fragments=2,delay=2,merge=0.5", "none"), ("diloco:6,fragments=3,delay=1", "topk:0.1+int8"), ("gossip", "int8")],
+    [("diloco:5", "none"), ("diloco:6,fragments=2,delay=2,merge=0.5", "none"), ("diloco:6,fragments=3,delay=1", "topk:0.1+int8"), ("gossip", "int8"), ("local:5,delay=3", "none"), ("local:5,delay=3", "int8")],
 )
 def test_a_checkpoint_in_the_middle_of_a_period_changes_nothing(spec, compress):
     assert all(on_ranks(2, resumed, spec, compress, backend="gloo"))
@@ -390,7 +416,7 @@ def refused(rank, world):
         ranvier.attach(net, sgd, spec, steps=10 + rank, steps_per_epoch=10 + rank).finish()
     waves = Waves()
     of_waves = optimizer_for("sgd", waves)
-    for spec, codec in (("slowmo:3", "none"), ("diloco:4", "none"), ("diloco:4,fragments=1", "none"), ("local:2,adapt=0.1", "none"), ("bsp", "int8"), ("async", "none"), ("ad-psgd", "none")):
+    for spec, codec in (("slowmo:3", "none"), ("diloco:4", "none"), ("diloco:4,fragments=1", "none"), ("local:2,adapt=0.1", "none"), ("local:4,delay=1", "none"), ("bsp", "int8"), ("async", "none"), ("ad-psgd", "none")):
         with pytest.raises(ValueError, match="parameters are complex"):
             ranvier.attach(waves, of_waves, spec, compress=codec)
     with pytest.raises(ValueError, match="LBFGS"):

@@ -226,7 +226,7 @@ TEST(Synchronizer, OneWorkerTrainsAsIfThereWereNoPolicyBitByBit) {
   const auto expected = alone({.shares = {16}});
   for (const std::string spec :
        {"bsp", "local:5", "local:4,adapt=0.5", "post-local:4", "node:5", "hierarchy:node=1,rack=4,world=8", "slowmo:5",
-        "diloco:5", "diloco:6,fragments=2,delay=1,merge=0.5", "gossip"})
+        "diloco:5", "diloco:6,fragments=2,delay=1,merge=0.5", "gossip", "node:5,delay=2"})
     for (const std::string compress : {"none", "int8"}) {
       if (compress != "none" && spec == "bsp") continue;  // its codec loses bits on the way to itself
       const SynchronizerOptions options{
@@ -264,6 +264,8 @@ TEST(Synchronizer, EverybodyEndsWithTheSameBits) {
                                                              {"slowmo:5", "none"},
                                                              {"diloco:7", coded},
                                                              {"diloco:12,fragments=4,delay=2,merge=0.5", coded},
+                                                             {"node:7,delay=4", coded},
+                                                             {"local:7,delay=6", "none"},
                                                              {"local:3,adapt=0.5,most=9", "none"}}) {
     const auto all =
         traces(4, {.sync = spec, .compress = std::string(compress), .place = places_for(spec, "node=4", "rack=2")});
@@ -395,10 +397,21 @@ TEST(Synchronizer, CodecsWorkOnHowFarReplicasHaveCome) {
   EXPECT_NE(coded[0].back(), plain[0].back());
 }
 
+// Each time since the average before, which all know, so that what a codec has to say does not grow with the run. What
+// error feedback still owes is part of it.
+TEST(Synchronizer, OfAnAverageUnderWayACodecSaysWhatHasChangedSinceTheOneBefore) {
+  const Descent descent{.steps = 60, .stop = 99};
+  const auto plain = traces(4, {.sync = "local:3,delay=2"}, descent);
+  const auto coded = traces(4, {.sync = "local:3,delay=2", .compress = "topk:0.3"}, descent);
+  EXPECT_LT(largest_difference(coded[0].back(), plain[0].back()), 0.02F);
+  EXPECT_NE(coded[0].back(), plain[0].back());
+}
+
 // What the last evaluation sees is mean(); 23 steps end in the middle of all of these periods.
 TEST(Synchronizer, TheEndIsTheMeanThatWasSeenWhateverTheCodec) {
   for (const std::string spec : {"local:7", "node:7", "hierarchy:node=2,world=10", "diloco:7", "local:5,adapt=0.5",
-                                 "diloco:10,fragments=2,delay=3,merge=0.25", "diloco:10,fragments=2,delay=4"}) {
+                                 "diloco:10,fragments=2,delay=3,merge=0.25", "diloco:10,fragments=2,delay=4",
+                                 "local:10,delay=5", "node:10,delay=2"}) {
     const Traces all =
         traces(4, {.sync = spec, .compress = "topk:0.1", .place = "node=2"}, {.steps = 23, .shares = {4, 4, 4, 4}});
     for (std::size_t i = 0; i < size; ++i) {
@@ -479,6 +492,65 @@ TEST(Synchronizer, AFragmentIsAppliedItsDelayLaterAndMergedWithWhatReplicasMadeO
   }
 }
 
+// One process that plays so many groups of consecutive ranks, which hear behind `delay` more steps of the mean of where
+// they were when a period ended, and move by how far that is from where they were themselves.
+Traces alone_delayed(const Descent& descent, std::size_t groups, std::size_t period, std::size_t delay) {
+  const std::size_t all = std::accumulate(descent.shares.begin(), descent.shares.end(), std::size_t{0});
+  const std::size_t ranks = descent.shares.size() / groups;
+  std::vector<Replica> replicas(groups);
+  std::vector<std::vector<float>> moves(groups, std::vector<float>(size));
+  Traces by_group(groups);
+  for (std::size_t step = 1; step <= descent.steps; ++step) {
+    std::vector<float> mean(size, 0);
+    auto share = descent.shares.begin();
+    std::size_t first = (step - 1) * all;
+    for (Replica& replica : replicas) {
+      const std::size_t count = std::accumulate(share, share + static_cast<std::ptrdiff_t>(ranks), std::size_t{0});
+      share += static_cast<std::ptrdiff_t>(ranks);
+      std::vector<float> gradient(size, 0);
+      add_gradient(replica.x, first, count, 1, gradient);
+      replica.step(gradient, descent.momentum);
+      first += count;
+      for (std::size_t i = 0; i < size; ++i)
+        mean[i] += static_cast<float>(count) / static_cast<float>(all) * replica.x[i];
+    }
+    for (std::size_t group = 0; group < groups; ++group) {
+      std::vector<float>& x = replicas[group].x;
+      for (std::size_t i = 0; step > period && step % period == delay && i < size; ++i) x[i] += moves[group][i];
+      for (std::size_t i = 0; step % period == 0 && i < size; ++i) moves[group][i] = mean[i] - x[i];
+      by_group[group].push_back(x);
+    }
+  }
+  return by_group;
+}
+
+TEST(Synchronizer, AnAverageUnderWayMovesReplicasAndKeepsTheStepsTheyTookMeanwhile) {
+  for (const auto& shares : {std::vector<std::size_t>{4, 4, 4, 4}, {1, 9, 2, 4}})
+    for (const auto& [spec, groups, period, delay] :
+         {std::tuple{"node:6,delay=4", 2U, 6U, 4U}, {"local:5,delay=1", 4U, 5U, 1U}}) {
+      const Descent descent{.shares = shares, .stop = 99};
+      const auto expected = alone_delayed(descent, groups, period, delay);
+      const auto all = traces(4, {.sync = spec, .place = "node=2"}, descent);
+      for (std::size_t rank = 0; rank < 4; ++rank)
+        for (std::size_t step = 0; step < descent.steps; ++step)
+          ASSERT_LT(largest_difference(all[rank][step], expected[rank * groups / 4][step]), 1e-5F) << spec << step;
+      for (std::size_t step = 0; step < descent.steps && groups == 2; ++step) ASSERT_EQ(all[2][step], all[3][step]);
+    }
+}
+
+TEST(Synchronizer, AnAverageUnderWaySendsNoMoreThanOneThatIsWaitedFor) {
+  std::vector<SyncTraffic> at_once, under_way;
+  const Descent descent{.steps = 21, .stop = 99};  // both end with an average of the rest
+  traces(4, {.sync = "node:5", .place = "node=2"}, descent, &at_once);
+  traces(4, {.sync = "node:5,delay=3", .place = "node=2"}, descent, &under_way);
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(under_way[rank].rounds_between, at_once[rank].rounds_between);
+    EXPECT_EQ(under_way[rank].bytes_between, at_once[rank].bytes_between);
+    // What began last was not taken up, so that nobody had to be told of it.
+    EXPECT_EQ(under_way[rank].rounds_inside + 1, at_once[rank].rounds_inside);
+  }
+}
+
 TEST(Synchronizer, AFragmentIsItsShareOfTheBytes) {
   std::vector<SyncTraffic> before, after;
   traces(4, {.sync = "diloco:24,fragments=4"}, {.steps = 5, .stop = 99}, &before);
@@ -520,6 +592,8 @@ TEST(Synchronizer, WhatIsSavedInTheMiddleOfAPeriodGoesOnBitForBit) {
            {"post-local:5,after=0.3", "topk:0.1+int8"},  // the gradients' codec is none of this
            {"diloco:7", "topk:0.1+int8"},
            {"diloco:10,fragments=2,delay=4,merge=0.5", "topk:0.1+int8"},  // a fragment is under way then
+           {"node:8,delay=5", "topk:0.1+int8"},                           // an average is
+           {"local:8,delay=5", "none"},
            {"local:3,adapt=0.5,most=9", "none"}}) {
     const SynchronizerOptions options{.sync = spec, .compress = compress, .place = "node=2"};
     const auto whole = traces(4, options);

@@ -26,6 +26,7 @@ TEST(PlanJudge, KnowsThePeriodsOfPolicies) {
                                                                   {"local", 0},
                                                                   {"gossip", 2},
                                                                   {"diloco:30,fragments=3,delay=5", 30},
+                                                                  {"node:16,delay=15", 16},
                                                                   {"local:5000", 0},
                                                                   {"async", 0},
                                                                   {"ad-psgd", 0}})

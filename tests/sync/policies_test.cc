@@ -29,6 +29,8 @@ std::string text(const SyncAction& each) {
   if (each.what == SyncAction::What::begin_fragment) return fmt::format("begin {}", each.fragment);
   if (each.what == SyncAction::What::finish_fragment)
     return fmt::format("finish {}{}", each.fragment, each.outer.is_plain() ? "" : " outer");
+  if (each.what == SyncAction::What::begin_average) return fmt::format("begin {}-{}", each.inside, each.level);
+  if (each.what == SyncAction::What::finish_average) return fmt::format("finish {}-{}", each.inside, each.level);
   return fmt::format("{} {}-{}{}", each.what == SyncAction::What::gradients ? "gradients" : "parameters", each.inside,
                      each.level, each.outer.is_plain() ? "" : " outer");
 }
@@ -92,6 +94,39 @@ TEST(Policies, AHierarchyMayLeaveEvenItsNodesAlone) {
   EXPECT_FALSE(asked.contains(1));
   EXPECT_THAT(asked.at(2), ElementsAre("parameters 0-1"));
   EXPECT_THAT(asked.at(6), ElementsAre("parameters 0-1", "parameters 1-2"));
+}
+
+TEST(Policies, AnAverageMayBeUnderWayForItsDelay) {
+  const auto by_nodes = run("node:8,delay=3", 24);
+  for (std::uint64_t step = 1; step <= 24; ++step) {
+    const auto& asked = by_nodes.at(step);
+    EXPECT_EQ(asked.front(), "gradients 0-1");
+    if (step % 8 == 0) {
+      EXPECT_THAT(asked, ElementsAre("gradients 0-1", "begin 1-2")) << step;
+    } else if (step > 8 && step % 8 == 3) {
+      EXPECT_THAT(asked, ElementsAre("gradients 0-1", "finish 1-2")) << step;
+    } else {
+      EXPECT_EQ(asked.size(), 1U) << step;
+    }
+  }
+  // One is there before the next one leaves, also in a run that begins in the middle.
+  const auto longest = run("local:4,delay=3", 14, 2);
+  EXPECT_THAT(longest.at(6), ElementsAre("begin 0-1"));
+  EXPECT_THAT(longest.at(9), ElementsAre("finish 0-1"));
+  EXPECT_THAT(longest.at(10), ElementsAre("begin 0-1"));
+  EXPECT_EQ(longest.size(), 5U);
+  // Inner levels average at once, and before what they agree on leaves.
+  const auto sites = run("hierarchy:node=1,rack=2,world=6,delay=2", 12);
+  EXPECT_THAT(sites.at(6), ElementsAre("gradients 0-1", "parameters 1-2", "begin 2-3"));
+  EXPECT_THAT(sites.at(8), ElementsAre("gradients 0-1", "finish 2-3", "parameters 1-2"));
+}
+
+TEST(Policies, TheEndComesBeforeAnAverageThatIsUnderWay) {
+  const auto policy = make_sync_policy("node:8,delay=3", context);
+  for (std::uint64_t step = 1; step <= 8; ++step) policy->react({.point = SyncPoint::step_ended, .step = step});
+  const auto asked = policy->react({.point = SyncPoint::ended});
+  ASSERT_EQ(asked.size(), 1U);
+  EXPECT_EQ(text(asked[0]), "parameters 1-2");
 }
 
 // 18 is no multiple of the periods: the first one is as long as the others.
@@ -245,8 +280,9 @@ TEST(Policies, AnAdaptivePeriodGrowsUntilReplicasPartTooFar) {
 }
 
 TEST(Policies, WhatIsSavedGoesOnAsIfItHadNotStopped) {
-  for (const std::string_view spec : {"bsp", "local:7", "gossip", "post-local:8,after=0.1", "node:5",
-                                      "local:4,adapt=0.5,most=32", "diloco:12,fragments=2,delay=5"}) {
+  for (const std::string_view spec :
+       {"bsp", "local:7", "gossip", "post-local:8,after=0.1", "node:5", "local:4,adapt=0.5,most=32",
+        "diloco:12,fragments=2,delay=5", "node:10,delay=5"}) {
     const auto whole = make_sync_policy(spec, context);
     const auto stopped = make_sync_policy(spec, context);
     const auto tell = [](SyncPolicy& policy, std::uint64_t step) {
@@ -283,6 +319,12 @@ TEST(Policies, WrongSpecsGetOneSentence) {
               HasSubstr("10 / 3 steps, which is no whole number; name as many fragments as divide"));
   EXPECT_THAT(problem("diloco:12,fragments=3,delay=4"), HasSubstr("every 4 steps"));
   EXPECT_THAT(problem("diloco:12,merge=1.5"), HasSubstr("0 to 1"));
+  EXPECT_THAT(problem("node:8,delay=8"), HasSubstr("'delay' of the stage 'node' is '8'; give a number from 0 to 7"));
+  EXPECT_THAT(problem("local:1,delay=1"), HasSubstr("from 0 to 0"));
+  EXPECT_THAT(problem("local:4,delay=1,adapt=0.5"), HasSubstr("leave out one of them"));
+  EXPECT_THAT(problem("hierarchy:node=1,world=8,delay=9"), HasSubstr("from 0 to 7"));
+  EXPECT_THAT(problem("hierarchy:delay=3"), HasSubstr("no levels"));
+  EXPECT_NO_THROW(check_sync_policy("node:delay=4")) << "before anybody knows how long an epoch is";
   for (const std::string_view periods : {"local:-3", "node:1e10", "slowmo:0", "diloco:0", "local:99999999999999999999",
                                          "local:4,adapt=0.5,most=0", "hierarchy:node=1,node=2", "ssp:-1", "ssp:0.5"})
     EXPECT_THAT(problem(periods), AnyOf(HasSubstr("number from"), HasSubstr("twice"))) << periods;

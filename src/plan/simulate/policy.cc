@@ -146,7 +146,7 @@ PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, c
   const std::uint64_t steps = simulation.steps > 0 ? simulation.steps : steps_of_a_policy;
 
   PolicyPrediction result{.steps = steps};
-  double begun_at = 0;  // when the fragment under way left
+  double begun_at = 0;  // when what is under way left
   double in_steps = 0;
   std::map<std::size_t, std::uint64_t> steps_at;  // so many average gradients at each level; 0: nowhere
   Clocks clocks(slow_replicas(simulation, replicas_in(workload, times.world())));
@@ -162,15 +162,19 @@ PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, c
     bool agreed = level == everybody;
     for (const SyncAction& each : policy.react({.point = SyncPoint::step_ended, .step = step + 1})) {
       if (each.what == SyncAction::What::push) clocks.push(each.hops, averages.push_ns(each.hops));
-      if (each.what == SyncAction::What::begin_fragment) begun_at = clocks.last();
+      if (each.what == SyncAction::What::begin_fragment || each.what == SyncAction::What::begin_average)
+        begun_at = clocks.last();
       if (each.what == SyncAction::What::finish_fragment)
         clocks.wait_until(begun_at + averages.parameters(0, everybody).ns / static_cast<double>(policy.fragments()));
+      if (each.what == SyncAction::What::finish_average)
+        clocks.wait_until(begun_at + averages.parameters(each.inside, each.level).ns);
       if (each.what == SyncAction::What::parameters) {
         const auto& [groups, ns] = averages.parameters(each.inside, each.level);
         clocks.meet(groups, ns);
         agreed = each.level == everybody;
       }
-      result.rounds_per_step += each.what == SyncAction::What::finish_fragment ? 0 : 1;
+      result.rounds_per_step +=
+          each.what == SyncAction::What::finish_fragment || each.what == SyncAction::What::finish_average ? 0 : 1;
     }
     if (agreed) policy.react({.point = SyncPoint::averaged, .step = step + 1, .spread = simulation.spread.value_or(0)});
   }
