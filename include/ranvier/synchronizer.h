@@ -103,6 +103,8 @@ class Synchronizer {
   void end_step(std::uint64_t complete, double learning_rate, std::span<float> parameters);
   // After the last step: brings all replicas together. Whether it had to.
   bool end(std::span<float> parameters);
+  // Whether who averages gradients with this rank shares its memory, so that sending them is computing, too.
+  bool gradients_stay_in_memory() const;
   // Whether all replicas hold the same parameters now.
   bool agreed() const;
   // Whether they ever hold different ones: by the policy, or over "udp:loss=…,resync=K", where sums of gradients part

@@ -94,7 +94,7 @@ void GradientBuckets::ready(std::size_t bucket, std::size_t tensor) {
   --buckets_[bucket].missing;
   if (recorder_ != nullptr)
     recorder_->ready(tensor);
-  else
+  else if (early_)
     start_in_order(false);
 }
 

@@ -37,9 +37,10 @@ class GradientBuckets {
   std::chrono::nanoseconds hidden() const { return hidden_; }
 
   // From the next clear() on, which is not to be between clear() and finish(). `exchange` outlives this; what the one
-  // before it held back is lost.
-  void exchange_by(Exchange& exchange) {
+  // before it held back is lost. Not `early`: no bucket starts before finish().
+  void exchange_by(Exchange& exchange, bool early = true) {
     exchange_ = &exchange;
+    early_ = early;
     for (auto& bucket : buckets_) bucket.averaging.reset();
   }
 
@@ -83,6 +84,7 @@ class GradientBuckets {
   std::vector<Bucket> buckets_;
   StepRecorder* recorder_ = nullptr;
   bool averaged_ = true;
+  bool early_ = true;
   bool another_pass_ = false;
   std::chrono::steady_clock::time_point first_started_{};
   std::chrono::nanoseconds hidden_{};

@@ -37,6 +37,7 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
                                 buckets_.parameters(), buckets_.shapes())),
       pace_(Slowness(settings.unequal, static_cast<std::uint64_t>(comm_.rank()), settings.seed), settings.sample_ms) {
   check_optimizer(settings);
+  exchange_gradients();
   last_step_ = std::min(settings.steps, steps_of_epochs(settings, sampler_.steps_per_epoch()));
   if (is_auto()) measure_for_policies();
   if (!settings.record) return;

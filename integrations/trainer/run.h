@@ -88,6 +88,7 @@ class Run {
   std::unique_ptr<Synchronizer> make_synchronizer(const std::string& policy, std::size_t complete);
   void begin_policy();
   void renew_synchronizer(const std::string& policy);
+  void exchange_gradients();
   void choose_policy();
   void prepare(const std::string& policy);
   void take_up_change();

@@ -51,9 +51,17 @@ void Run::renew_synchronizer(const std::string& policy) {
   if (!is_equal) comm_.broadcast(memory_of(optimizer_->state()), 0);
   account_.add_traffic(mark, *sync_);
   auto before = std::exchange(sync_, make_synchronizer(policy, step_));  // its exchange lives while buckets know it
-  buckets_.exchange_by(gradient_exchange());
+  exchange_gradients();
   before.reset();
   begin_policy();
+}
+
+// Small sums in the memory of this machine take less time than the thread that would make them while backward goes on
+// takes from it, by being woken for each bucket and put to sleep again until the other workers have come.
+void Run::exchange_gradients() {
+  constexpr std::size_t too_small_to_hide = 1 << 20;
+  buckets_.exchange_by(gradient_exchange(), !sync_->gradients_stay_in_memory() ||
+                                                memory_of(buckets_.gradients()).size_bytes() > too_small_to_hide);
 }
 
 // ---- --sync auto.

@@ -398,6 +398,9 @@ std::size_t Synchronizer::nodes() const {
   return std::set<int>(nodes.begin(), nodes.end()).size();
 }
 const std::vector<int>& Synchronizer::node_of_rank() const { return impl_->teams_.nodes(); }
+bool Synchronizer::gradients_stay_in_memory() const {
+  return impl_->gradient_team_ != nullptr && impl_->gradient_team_->comm().transport_name() == "shm";
+}
 bool Synchronizer::agreed() const { return impl_->agreed_; }
 bool Synchronizer::parts_replicas() const { return impl_->policy_->averages_parameters() || impl_->resync_ > 0; }
 SyncTraffic Synchronizer::traffic() const { return impl_->traffic(); }

@@ -100,6 +100,17 @@ TEST_F(GradientBucketsTest, LeaveWhileBackwardStillComputesOthers) {
   EXPECT_EQ(exchange.waits, 3);
 }
 
+TEST_F(GradientBucketsTest, LeaveAtTheEndOfBackwardWhereThatCostsLess) {
+  make(4, 2);
+  buckets->exchange_by(exchange, false);
+  backward({0, 1, 2, 3});
+  EXPECT_THAT(exchange.starts, IsEmpty());
+  buckets->finish();
+  EXPECT_THAT(exchange.starts, ElementsAre(Start{0, 4}, Start{2, 4}));
+  EXPECT_EQ(exchange.waits, 2);
+  EXPECT_EQ(buckets->hidden().count(), 0);
+}
+
 TEST_F(GradientBucketsTest, LeaveInTheSameOrderWhicheverIsReadyFirst) {
   make(3, 1);
   backward({2, 0, 1});  // layer 2, the first bucket, is ready last

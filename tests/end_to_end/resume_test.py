@@ -1,10 +1,181 @@
-"""Runs that are interrupted in the middle of a period: policies, optimizers and codecs, and what a checkpoint must hold of each."""
+"""Checkpoints: what a resumed run makes of them, whatever the policy, optimizer and codec, and how damaged ones are refused."""
 
-from program import main
-from training import TrainingTest
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import time
+
+from program import main, run, wait_until
+from training import TrainingTest, workers_of
 
 # 20 steps an epoch; without measured links, by which two runs may add in different orders.
 WORDS = ("--workers", "2", "--place", "node=2", "--model", "mlp", "--epochs", "1", "--no-measure")
+
+
+class Resuming(TrainingTest):
+    def test_a_resumed_run_ends_with_the_same_bits(self):
+        # 640 samples, 2 workers x 16: 20 steps an epoch. Stops inside an epoch, at its end, and in the next.
+        whole = self.results("--workers", "2", "--steps", "25", "--save", str(self.folder / "whole"))
+        for stop in ("7", "20", "24"):
+            with self.subTest(stop=stop):
+                place = self.folder / f"part-{stop}"
+                part = self.results("--workers", "2", "--steps", stop, "--save", str(place))
+                resumed = self.results("--workers", "2", "--steps", "25", "--resume", str(place))
+                self.assertNotEqual(part["parameter_hash"], whole["parameter_hash"])
+                self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+                self.assertEqual(resumed["steps"], 25)
+
+    def test_four_workers_end_with_the_same_bits_too_whatever_their_links_are_like(self):
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport=transport):
+                words = ("--workers", "4", "--transport", transport)
+                part = self.folder / f"part-{transport}"
+                whole = self.results(*words, "--steps", "8")
+                self.results(*words, "--steps", "4", "--save", str(part))
+                resumed = self.results(*words, "--steps", "8", "--resume", str(part))
+                self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+
+    def test_a_resumed_run_chooses_as_the_one_that_was_saved(self):
+        # Four ranks: algorithms add in different orders. The table stands in for what another day's links would give.
+        table = self.folder / "tuning.txt"
+        table.write_text("all_reduce shm 4 max parameter_server\n")
+        words = ("--workers", "4", "--transport", "shm")
+        whole = self.results(*words, "--steps", "8", "--tuning", str(table))
+        part = self.folder / "part"
+        self.results(*words, "--steps", "4", "--tuning", str(table), "--save", str(part))
+        resumed = self.results(*words, "--steps", "8", "--resume", str(part))
+        self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+        other = self.results(*words, "--steps", "8", "--tuning", str(table), "--algorithm", "ring")
+        self.assertNotEqual(other["parameter_hash"], whole["parameter_hash"])
+
+    def test_a_checkpoint_with_all_steps_leaves_nothing_to_do_which_is_said(self):
+        place = str(self.folder / "c.ck")
+        self.results("--steps", "12", "--save", place)
+        for steps in ("12", "5"):
+            with self.subTest(steps=steps):
+                file = self.folder / f"resumed-{steps}.json"
+                result = self.train("--steps", steps, "--resume", place, "--json", str(file))
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn(f"c.ck is at step 12 already, and --steps {steps} asks for no more", result.stderr)
+                self.assertNotIn("in training", result.stdout)
+                run = json.loads(file.read_text())
+                self.assertEqual((run["steps"], run["loss"], run["history"][0]["loss"]), (12, None, None))
+
+    def test_what_a_codec_holds_back_is_resumed_too(self):
+        for spec in ("dgc:0.01+int4:rounding=stochastic", "powersgd:2"):
+            with self.subTest(codec=spec):
+                words = ("--workers", "2", "--compress", spec)
+                part = self.folder / f"part-{spec[:4]}"
+                whole = self.results(*words, "--steps", "12")
+                self.results(*words, "--steps", "7", "--save", str(part))
+                resumed = self.results(*words, "--steps", "12", "--resume", str(part))
+                self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+
+    def test_a_killed_run_goes_on_from_its_last_epoch(self):
+        whole = self.results("--workers", "2", "--epochs", "3")
+        file = self.folder / "checkpoint"
+        # Slow enough that it is still running when the first checkpoint appears.
+        killed = self.start_training(
+            "--workers", "2", "--epochs", "3", "--save", str(file), "--transport", "tcp", "--link-rate", "10Mbit"
+        )
+        self.assertTrue(wait_until(file.exists))
+        killed.send_signal(signal.SIGTERM)
+        killed.communicate(timeout=30)
+        self.assertEqual(killed.returncode, 128 + signal.SIGTERM)
+        resumed = self.results("--workers", "2", "--epochs", "3", "--resume", str(file))
+        self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+        self.assert_nothing_left()
+
+    def writer_stopped(self, worker: int) -> bool:
+        """Stops a worker in the middle of writing a checkpoint, which has no name before it is whole."""
+
+        def writes() -> bool:
+            for each in pathlib.Path(f"/proc/{worker}/fd").iterdir():
+                with contextlib.suppress(OSError):  # it has just been closed
+                    if os.readlink(each).startswith(f"{self.folder}/#"):
+                        return True
+            return False
+
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            if not writes():
+                continue
+            os.kill(worker, signal.SIGSTOP)
+            time.sleep(0.05)  # until it has
+            if writes():
+                return True
+            os.kill(worker, signal.SIGCONT)
+        return False
+
+    def test_who_is_killed_while_it_writes_a_checkpoint_leaves_the_one_before(self):
+        file = self.folder / "checkpoint"
+        words = ("--workers", "2", "--batch", "64", "--transport", "tcp", "--epochs", "1000000")
+        process = self.start_training(*words, "--save", str(file))
+        self.addCleanup(process.kill)
+        self.assertTrue(wait_until(file.exists))
+        names = {path.name for path in self.folder.iterdir()}
+        writer = workers_of(process.pid)[0]
+        self.assertTrue(self.writer_stopped(writer))
+        before = file.read_bytes()
+        os.kill(writer, signal.SIGKILL)
+        _, err = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("rank 0", err)
+        self.assertEqual(file.read_bytes(), before)
+        self.assertEqual({path.name for path in self.folder.iterdir()}, names, "nothing of what was not whole stays")
+        # It goes on from there, says so, and is where it would have been.
+        saved = json.loads(before.split(b"\n", 2)[1])["step"]
+        steps = str(saved + 7)
+        result = self.folder / "resumed.json"
+        said = self.train(*words, "--steps", steps, "--resume", str(file), "--json", str(result))
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertRegex(said.stdout, r"time +[0-9.]+ s for 7 steps \([0-9.]+ epochs in all\)")
+        resumed, whole = json.loads(result.read_text()), self.results(*words, "--steps", steps)
+        self.assertEqual(resumed["steps"], saved + 7)
+        self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+        self.assert_nothing_left()
+
+    def test_a_run_that_had_ended_has_nothing_left_to_do(self):
+        file = self.folder / "checkpoint"
+        whole = self.results("--workers", "2", "--steps", "5", "--save", str(file))
+        again = self.results("--workers", "2", "--steps", "5", "--resume", str(file))
+        self.assertEqual(again["parameter_hash"], whole["parameter_hash"])
+        self.assertEqual(again["accuracy"], whole["accuracy"])
+
+    def test_a_checkpoint_goes_where_links_lead_and_to_devices(self):
+        link, device, own = self.folder / "link", self.folder / "device", self.folder / "file.part"
+        link.symlink_to("file")
+        device.symlink_to("/dev/null")  # not by its own name: what replaces it would be everybody's
+        own.write_text("the user's own")
+        self.results("--workers", "2", "--steps", "2", "--save", str(link))
+        self.results("--steps", "2", "--save", str(device))
+        self.assertTrue(link.is_symlink() and device.is_symlink())
+        self.assertEqual(self.results("--workers", "2", "--steps", "3", "--resume", str(self.folder / "file"))["steps"], 3)
+        self.assertEqual(own.read_text(), "the user's own")
+
+    def test_a_checkpoint_of_another_run_is_refused(self):
+        file = self.folder / "checkpoint"
+        self.results("--workers", "2", "--steps", "2", "--save", str(file))
+        for words, difference in (
+            (("--workers", "2", "--seed", "5"), "--seed 0 and this run has 5"),
+            (("--workers", "4"), "workers 2 and this run has 4"),
+            (("--workers", "2", "--model", "mlp"), "--model cnn and this run has mlp"),
+        ):
+            self.assert_sentence(self.train("--steps", "3", "--resume", str(file), *words), 1, str(file), difference)
+
+    def test_a_checkpoint_that_is_none_is_refused_once_for_all_workers(self):
+        file = self.folder / "checkpoint"
+        self.results("--workers", "2", "--steps", "2", "--save", str(file))
+        whole = file.read_bytes()
+        damaged = self.folder / "damaged"
+        damaged.write_bytes(whole[:-100] + b"x" + whole[-99:])
+        foreign = self.folder / "foreign"
+        foreign.write_bytes(b"PK\x03\x04")
+        for path, problem in ((damaged, "damaged"), (foreign, "not a checkpoint"), (self.folder / "no", "cannot be opened")):
+            result = self.train("--workers", "4", "--resume", str(path))
+            self.assert_sentence(result, 1, str(path), problem)
 
 
 class Interrupted(TrainingTest):
