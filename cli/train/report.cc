@@ -147,8 +147,10 @@ nlohmann::json settings_json(const Report& report) {
 }
 
 // What auto chose by: measured, or ordinary ones.
-nlohmann::json links_json(const LinkModel& links) {
-  return {{"latency_seconds", links.latency},
+nlohmann::json links_json(const Communicator& communicator) {
+  const LinkModel& links = communicator.links();
+  return {{"measured", communicator.are_links_measured()},
+          {"latency_seconds", links.latency},
           {"seconds_per_byte", links.byte},
           {"seconds_per_byte_between_nodes", links.between > 0 ? nlohmann::json(links.between) : nlohmann::json()}};
 }
@@ -242,7 +244,7 @@ nlohmann::json to_json(const Report& report) {
           {"parameters", result.parameters},
           {"parameter_hash", fmt::format("{:016x}", result.parameter_hash)},
           {"step_ns", result.median_step_seconds * 1e9},
-          {"links", links_json(communicator.links())},
+          {"links", links_json(communicator)},
           {"plan", plan_json(report)},
           {"history", std::move(history)},
           {"settings", settings_json(report)},

@@ -226,6 +226,8 @@ class Communicator {
   std::uint64_t bytes_sent_to(Rank peer) const;
   // The model of its links, measured or not, the same on all ranks.
   const LinkModel& links() const;
+  // Whether they were measured, here or in the world that this is a group of; else they are ordinary ones.
+  bool are_links_measured() const;
   // What "auto" follows: the rows it was given, what it has learned, and for all else the model of its links.
   TuningTable tuning() const;
   // From now on "auto" looks at `table` first. All ranks call this with the same table and nothing under way: to go on

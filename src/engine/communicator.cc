@@ -158,8 +158,10 @@ class Communicator::Impl {
     // Of the same kind, its links are among those that were measured.
     if (parent != nullptr && parent->transport_name_ == transport_name_) {
       links_ = parent->links_;
+      are_links_measured_ = parent->are_links_measured_;
       if (parent->world_ == world_ && parent->ranks_per_node_ == ranks_per_node_) trials_ = parent->trials_;
     } else if (options_.measure) {
+      are_links_measured_ = true;
       links_ = engine::measure_links(engine::nominal_links(transport_name_, terms_.crowded),
                                      {.rank = rank_,
                                       .world = world_,
@@ -321,6 +323,7 @@ class Communicator::Impl {
   std::size_t ahead_bytes_ = 0;  // see CompileOptions
   std::size_t lead_bytes_ = 0;   // likewise
   LinkModel links_;
+  bool are_links_measured_ = false;
   std::vector<engine::Trial> trials_;
   PeerMemory* const peer_memory_;  // the transport's, which the engine has; null where ranks share no memory
   AnswersInPlace* const answers_;  // likewise
@@ -459,6 +462,7 @@ void Communicator::realign(std::span<float> data) {
 }
 std::uint64_t Communicator::bytes_sent_to(Rank peer) const { return impl_->engine_->traffic().sent_to(peer); }
 const LinkModel& Communicator::links() const { return impl_->links_; }
+bool Communicator::are_links_measured() const { return impl_->are_links_measured_; }
 TuningTable Communicator::tuning() const {
   TuningTable all;
   for (const Collective collective : all_collectives)
