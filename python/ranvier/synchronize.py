@@ -194,8 +194,8 @@ class Synchronization(Attached):
             if is_auto or self._policy.averages_parameters() or self._policy.pushes() or self._policy.fragments() > 0:
                 require_own_steps(optimizer, sync)
             check_codec(compress, self._policy, sync, optimizer)
-            keeps_changes = self._policy.has_outer_step() or self._policy.wants_spread() or self._policy.delays_averages()
-            keeps_changes = keeps_changes or self._policy.fragments() > 0
+            is_delayed = self._policy.delays_averages()
+            keeps_changes = self._policy.has_outer_step() or self._policy.wants_spread() or is_delayed
             if any(p.is_complex() for p in self._parameters) and (keeps_changes or compress != "none"):
                 raise ValueError(
                     f"parameters are complex, and '{sync}' with compress='{compress}' is of real ones: take a policy that "
@@ -229,7 +229,6 @@ class Synchronization(Attached):
         self._apart = False  # whether ranks may differ since they were realigned
         self._unpaid: dict[str, Any] | None = None  # of a checkpoint whose gradients could be lost, where these cannot
         fragments = self._policy.fragments()
-        is_delayed = self._policy.delays_averages()
         by_changes = self._policy.averages_parameters() and not (is_delayed or fragments > 0 or self._policy.pushes())
         self._coded_changes = self._coded(self._teams.leaders[self._last]) if by_changes else None
         self._begin_alike()
@@ -246,8 +245,8 @@ class Synchronization(Attached):
         self._uneven = Uneven(optimizer, self._teams, self.join_device)
         self._scaling = Scaling(optimizer, self._parameters)
         self._rates = Rates(optimizer)
-        keeps = self._coded_changes is not None or self._policy.has_outer_step() or self._policy.wants_spread() or is_delayed
-        self._anchor = [p.detach().clone() for p in self._parameters] if keeps else []
+        keeps_changes = keeps_changes or self._coded_changes is not None
+        self._anchor = [p.detach().clone() for p in self._parameters] if keeps_changes else []
         self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
         self._under_way: Fragments | Delayed | None = None  # what averages while steps go on
         team = self._teams.whole[self._last]

@@ -47,12 +47,16 @@ double ParameterAverage::run(std::span<float> parameters, const OuterStep& outer
   return spread;
 }
 
+void ParameterAverage::subtract(std::span<const float> parameters, double weight) {
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    change_[i] = static_cast<float>(weight) * ((anchor_.empty() ? 0 : anchor_[i]) - parameters[i]);
+}
+
 void ParameterAverage::begin(std::span<const float> parameters, double weight) {
   is_under_way_ = true;
   if (leaders_ == nullptr) return;
   std::ranges::copy(parameters, sent_.begin());
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    change_[i] = static_cast<float>(weight) * ((anchor_.empty() ? 0 : anchor_[i]) - parameters[i]);
+  subtract(parameters, weight);
   averaging_ = exchange_->start({.values = change_, .tensors = tensors_});
 }
 
@@ -92,8 +96,7 @@ void ParameterAverage::tell(std::span<float> values) {
 }
 
 double ParameterAverage::average_change(std::span<float> parameters, const OuterStep& outer, double weight) {
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    change_[i] = static_cast<float>(weight) * (anchor_[i] - parameters[i]);
+  subtract(parameters, weight);
   if (leaders_->size() > 1) exchange_->start({.values = change_, .tensors = tensors_})->wait();
 
   std::array<double, 2> squares{0, 0};  // how far this replica is from the average, and the average from the anchor

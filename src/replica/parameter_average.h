@@ -53,6 +53,8 @@ class ParameterAverage {
  private:
   void average_plainly(std::span<float> parameters, double weight);
   void tell(std::span<float> values);
+  // How far they have come, weighted, into change_: from 0 where there is no anchor.
+  void subtract(std::span<const float> parameters, double weight);
   double average_change(std::span<float> parameters, const OuterStep& outer, double weight);
 
   Team* const leaders_;

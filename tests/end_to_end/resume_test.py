@@ -14,7 +14,16 @@ from training import TrainingTest, workers_of
 WORDS = ("--workers", "2", "--place", "node=2", "--model", "mlp", "--epochs", "1", "--no-measure")
 
 
-class Resuming(TrainingTest):
+class CheckpointTest(TrainingTest):
+    def interrupted(self, words: tuple[str, ...], stop: int, steps: int, name: str) -> tuple[str, str, str]:
+        """The parameters that a whole run ends with, one until it is saved as `name`, and one that goes on from there."""
+        part = self.folder / f"part-{name}"
+        runs = (("--steps", steps), ("--steps", stop, "--save", part), ("--steps", steps, "--resume", part))
+        whole, stopped, resumed = (self.results(*words, *map(str, each))["parameter_hash"] for each in runs)
+        return whole, stopped, resumed
+
+
+class Resuming(CheckpointTest):
     def test_a_resumed_run_ends_with_the_same_bits(self):
         # 640 samples, 2 workers x 16: 20 steps an epoch. Stops inside an epoch, at its end, and in the next.
         whole = self.results("--workers", "2", "--steps", "25", "--save", str(self.folder / "whole"))
@@ -31,11 +40,8 @@ class Resuming(TrainingTest):
         for transport in ("shm", "tcp"):
             with self.subTest(transport=transport):
                 words = ("--workers", "4", "--transport", transport)
-                part = self.folder / f"part-{transport}"
-                whole = self.results(*words, "--steps", "8")
-                self.results(*words, "--steps", "4", "--save", str(part))
-                resumed = self.results(*words, "--steps", "8", "--resume", str(part))
-                self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+                whole, _, resumed = self.interrupted(words, 4, 8, transport)
+                self.assertEqual(resumed, whole)
 
     def test_a_resumed_run_chooses_as_the_one_that_was_saved(self):
         # Four ranks: algorithms add in different orders. The table stands in for what another day's links would give.
@@ -66,12 +72,8 @@ class Resuming(TrainingTest):
     def test_what_a_codec_holds_back_is_resumed_too(self):
         for spec in ("dgc:0.01+int4:rounding=stochastic", "powersgd:2"):
             with self.subTest(codec=spec):
-                words = ("--workers", "2", "--compress", spec)
-                part = self.folder / f"part-{spec[:4]}"
-                whole = self.results(*words, "--steps", "12")
-                self.results(*words, "--steps", "7", "--save", str(part))
-                resumed = self.results(*words, "--steps", "12", "--resume", str(part))
-                self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+                whole, _, resumed = self.interrupted(("--workers", "2", "--compress", spec), 7, 12, spec[:4])
+                self.assertEqual(resumed, whole)
 
     def test_a_killed_run_goes_on_from_its_last_epoch(self):
         whole = self.results("--workers", "2", "--epochs", "3")
@@ -178,7 +180,7 @@ class Resuming(TrainingTest):
             self.assert_sentence(result, 1, str(path), problem)
 
 
-class Interrupted(TrainingTest):
+class Interrupted(CheckpointTest):
     def test_each_policy_goes_on_bit_for_bit(self):
         # More of policies and codecs is tried without processes, in tests/replica.
         for sync, optimizer, compress in (
@@ -191,22 +193,9 @@ class Interrupted(TrainingTest):
         ):
             with self.subTest(sync=sync, optimizer=optimizer, compress=compress):
                 words = (*WORDS, "--sync", sync, "--optimizer", optimizer, "--compress", compress)
-                part = self.folder / f"part-{sync[:4]}"
-                whole = self.results(*words, "--steps", "11")
-                stopped = self.results(*words, "--steps", "7", "--save", str(part))
-                resumed = self.results(*words, "--steps", "11", "--resume", str(part))
-                self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
-                self.assertNotEqual(resumed["parameter_hash"], stopped["parameter_hash"])
-
-
-class Alone(TrainingTest):
-    def test_one_worker_trains_as_without_a_policy(self):
-        # What policies of equal steps and servers without momentum do is tried without processes, in tests/replica.
-        words = ("--model", "mlp", "--steps", "12", "--workers", "1")
-        plain = self.results(*words)["parameter_hash"]
-        for sync in ("ad-psgd", "auto", "diloco:5"):
-            with self.subTest(sync=sync):
-                self.assertEqual(self.results(*words, "--sync", sync)["parameter_hash"], plain)
+                whole, stopped, resumed = self.interrupted(words, 7, 11, sync[:4])
+                self.assertEqual(resumed, whole)
+                self.assertNotEqual(resumed, stopped)
 
 
 if __name__ == "__main__":

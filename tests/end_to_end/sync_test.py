@@ -291,5 +291,15 @@ class Policies(TrainingTest):
         self.assertEqual(run(*simulate, "--speeds", "1,0.5", "--jitter", "0.05x4", "--straggle", "2:1-9x3,0:4-5x2").returncode, 0)
 
 
+class Alone(TrainingTest):
+    def test_one_worker_trains_as_without_a_policy(self):
+        # What policies of equal steps and servers without momentum do is tried without processes, in tests/replica.
+        words = ("--model", "mlp", "--steps", "12", "--workers", "1")
+        plain = self.results(*words)["parameter_hash"]
+        for sync in ("ad-psgd", "auto", "diloco:5"):
+            with self.subTest(sync=sync):
+                self.assertEqual(self.results(*words, "--sync", sync)["parameter_hash"], plain)
+
+
 if __name__ == "__main__":
     main()

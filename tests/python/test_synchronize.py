@@ -311,16 +311,21 @@ def test_groups_within_a_grid_have_its_options_but_for_its_dimensions():
         assert transports and set(transports) == {"tcp"}
 
 
-def streamed(rank, world):
+def traced(rank, specs, steps, samples=1):
+    """By each policy: what each step leaves, and the end; and what was exchanged before that."""
     traces, traffic = [], []
-    for spec in ("local:100", "diloco:3", "diloco:6,fragments=2,delay=2,merge=0.25"):
+    for spec in specs:
         net = network()
-        sync = ranvier.attach(net, optimizer := optimizer_for("momentum", net), spec)
-        traces.append(train(net, optimizer, 4 * rank, 4 * rank + 4, range(6)))
+        sync = ranvier.attach(net, optimizer := optimizer_for("momentum", net), spec, samples=samples)
+        traces.append(train(net, optimizer, 4 * rank, 4 * rank + 4, range(steps)))
         traffic.append((sync.rounds, sync.bytes))
         sync.finish()
         traces[-1].append(flat(net))
     return traces, traffic
+
+
+def streamed(rank, world):
+    return traced(rank, ("local:100", "diloco:3", "diloco:6,fragments=2,delay=2,merge=0.25"), 6)
 
 
 @pytest.mark.parametrize("backend", ["gloo", "ranvier"])
@@ -342,15 +347,7 @@ def test_a_fragment_is_applied_its_delay_later_and_merged_with_what_replicas_mad
 
 
 def delayed(rank, world):
-    traces, traffic = [], []
-    for spec in ("local:100", "local:3,delay=2", "local:3,delay=2"):
-        net = network()
-        sync = ranvier.attach(net, optimizer := optimizer_for("momentum", net), spec, samples=1 + 2 * rank)
-        traces.append(train(net, optimizer, 4 * rank, 4 * rank + 4, range(5)))
-        traffic.append((sync.rounds, sync.bytes))
-        sync.finish()
-        traces[-1].append(flat(net))
-    return traces, traffic
+    return traced(rank, ("local:100", "local:3,delay=2", "local:3,delay=2"), 5, samples=1 + 2 * rank)
 
 
 @pytest.mark.parametrize("backend", ["gloo", "ranvier"])
