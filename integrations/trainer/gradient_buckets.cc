@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/parts.h"
 #include "integrations/trainer/bucket_priority.h"
@@ -32,7 +33,7 @@ class GradientBuckets::ReadyHook final : public torch::autograd::PostAccumulateG
 
 GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicator& comm, Exchange& exchange,
                                  std::size_t bucket_bytes)
-    : exchange_(&exchange), tensors_(std::move(parameters)) {
+    : exchange_(&exchange), tensors_(std::move(parameters)), bucket_bytes_(bucket_bytes) {
   std::reverse(tensors_.begin(), tensors_.end());
   std::int64_t total = 0;
   for (const auto& tensor : tensors_) total += tensor.numel();
@@ -55,23 +56,38 @@ GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicato
   cut(bucket_bytes);
 }
 
-void GradientBuckets::cut(std::size_t bucket_bytes) {
-  buckets_.clear();
+std::vector<GradientBuckets::Bucket> GradientBuckets::buckets_of(std::size_t bytes) const {
+  std::vector<Bucket> buckets;
   auto* memory = gradients_.data_ptr<float>();
   for (std::size_t number = 0; number < tensors_.size(); ++number) {
     const auto& tensor = tensors_[number];
     const auto size = static_cast<std::size_t>(tensor.numel());
-    if (buckets_.empty() || buckets_.back().gradients.size_bytes() >= bucket_bytes)
-      buckets_.push_back({.gradients = {memory, 0}});
-    Bucket& bucket = buckets_.back();
+    if (buckets.empty() || buckets.back().gradients.size_bytes() >= bytes)
+      buckets.push_back({.gradients = {memory, 0}});
+    Bucket& bucket = buckets.back();
     bucket.gradients = {bucket.gradients.data(), bucket.gradients.size() + size};
     const auto rows = static_cast<std::size_t>(tensor.dim() > 0 ? tensor.size(0) : 1);
     bucket.tensors.push_back({.id = number, .rows = rows, .columns = size / std::max<std::size_t>(rows, 1)});
-    torch::autograd::impl::set_post_acc_grad_hooks(tensor,
-                                                   std::make_unique<ReadyHook>(*this, buckets_.size() - 1, number));
     memory += size;
   }
+  return buckets;
+}
+
+void GradientBuckets::cut(std::size_t bucket_bytes) {
+  bucket_bytes_ = bucket_bytes;
+  const bool as_one = !early_ && exchange_->spec() == "none";
+  buckets_ = buckets_of(as_one ? std::numeric_limits<std::size_t>::max() : bucket_bytes);
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+    for (const Tensor& tensor : buckets_[bucket].tensors)
+      torch::autograd::impl::set_post_acc_grad_hooks(tensors_[tensor.id],
+                                                     std::make_unique<ReadyHook>(*this, bucket, tensor.id));
   next_ = 0;
+}
+
+void GradientBuckets::exchange_by(Exchange& exchange, bool early) {
+  exchange_ = &exchange;
+  early_ = early;
+  cut(bucket_bytes_);
 }
 
 GradientBuckets::~GradientBuckets() {
@@ -137,14 +153,14 @@ std::chrono::nanoseconds GradientBuckets::finish() {
 
 std::vector<std::byte> GradientBuckets::save_state() {
   std::vector<std::byte> all;
-  for (const Bucket& bucket : buckets_) {
+  for (const Bucket& bucket : buckets_of(bucket_bytes_)) {
     append_part(all, exchange_->save({.values = bucket.gradients, .tensors = bucket.tensors}));
   }
   return all;
 }
 
 void GradientBuckets::restore_state(ConstBytes kept) {
-  for (const Bucket& bucket : buckets_) {
+  for (const Bucket& bucket : buckets_of(bucket_bytes_)) {
     if (kept.empty())
       throw Error(ErrorKind::config,
                   "what the checkpoint kept for the codec is of other buckets; resume with the "

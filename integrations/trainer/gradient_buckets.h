@@ -37,12 +37,8 @@ class GradientBuckets {
   std::chrono::nanoseconds hidden() const { return hidden_; }
 
   // From the next clear() on, which is not to be between clear() and finish(). `exchange` outlives this; what the one
-  // before it held back is lost. Not `early`: no bucket starts before finish().
-  void exchange_by(Exchange& exchange, bool early = true) {
-    exchange_ = &exchange;
-    early_ = early;
-    for (auto& bucket : buckets_) bucket.averaging.reset();
-  }
+  // before it held back is lost. Not `early`: nothing starts before finish(), and floats go as one bucket then.
+  void exchange_by(Exchange& exchange, bool early = true);
 
   // The same with buckets of other sizes. Not between clear() and finish(); what the exchange keeps of tensors stays.
   void cut(std::size_t bucket_bytes);
@@ -74,6 +70,7 @@ class GradientBuckets {
   };
   class ReadyHook;
 
+  std::vector<Bucket> buckets_of(std::size_t bytes) const;
   void ready(std::size_t bucket, std::size_t tensor);
   void start_in_order(bool all);
 
@@ -81,6 +78,7 @@ class GradientBuckets {
   std::vector<at::Tensor> tensors_;  // last layer first
   at::Tensor parameters_;
   at::Tensor gradients_;
+  std::size_t bucket_bytes_;
   std::vector<Bucket> buckets_;
   StepRecorder* recorder_ = nullptr;
   bool averaged_ = true;

@@ -51,8 +51,8 @@ struct TrainSettings {
   UnequalWorkers unequal = {};           // slowed down on purpose
   double sample_ms = 0;                  // > 0: what computing a sample lasts at speed 1, made longer by sleeping
   bool split_by_speed = false;           // samples of a step in proportion to measured speed, else evenly
-  // A bucket starts on its way once it holds so many; at the end of backward where gradients stay in the memory of this
-  // machine and are 1 MiB at most.
+  // A bucket starts on its way once it holds so many. Where gradients stay in the memory of this machine and are 1 MiB
+  // at most they start at the end of backward, as one bucket unless they are coded.
   std::size_t bucket_bytes = 256 << 10;
   int threads = 1;                       // of this worker's arithmetic; 0: as OMP_NUM_THREADS says
   bool record = false;                   // what the first steps consist of, see TrainResult::recorded

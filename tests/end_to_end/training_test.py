@@ -62,10 +62,11 @@ class Training(TrainingTest):
             hashes = set()
             for transport in ("tcp", "shm"):
                 with self.subTest(workers=workers, transport=transport):
-                    # One algorithm, so that both add in the same order. That the workers agree the program checks itself.
+                    # One algorithm and one bucket, as memory has it, so that both add in the same order. That the
+                    # workers agree the program checks itself.
                     run = self.results(
-                        "--workers", str(workers), "--transport", transport, "--algorithm", "ring", "--steps", "10",
-                        "--evaluate-every", "5",
+                        "--workers", str(workers), "--transport", transport, "--algorithm", "ring", "--bucket", "1M",
+                        "--steps", "10", "--evaluate-every", "5",
                     )  # fmt: skip
                     self.assertEqual(run["settings"]["transport"], transport)
                     self.assertEqual(run["settings"]["workers"], workers)
