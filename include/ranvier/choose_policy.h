@@ -46,6 +46,9 @@ struct PolicySituation {
   double doubt = 0;           // by this share more another way has to cost less, since few steps have been seen
 };
 
+// Of `node`, as forecasts have it.
+constexpr int node_period = 16;
+
 // How one way would do.
 struct PolicyForecast {
   std::string sync = {};

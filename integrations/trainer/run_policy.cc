@@ -1,4 +1,5 @@
 // By what policy and codec the replicas of a run are kept alike, and how that changes while it goes on.
+#include <string>
 #include <utility>
 
 #include "integrations/trainer/run.h"
@@ -72,7 +73,7 @@ void Run::measure_for_policies() {
   // Where several nodes have several replicas, most clusters go on by nodes: their groups are formed while the steps
   // are taken that tell. Else bsp would have to go on for as many again.
   const std::size_t nodes = sync_->nodes(), ranks = sync_->node_of_rank().size();
-  if (1 < nodes && nodes < ranks) prepare("node:16");
+  if (1 < nodes && nodes < ranks) prepare("node:" + std::to_string(node_period));
 }
 
 // By what training has shown since the last time, and what little has to be measured beside. All of it is exchanges,

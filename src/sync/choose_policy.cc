@@ -32,7 +32,6 @@ namespace {
 constexpr double node_margin = 0.05;
 constexpr double group_margin = 0.05;
 constexpr double async_margin = 0.25;
-constexpr double node_period = 16;
 constexpr double to_change = 0.1;
 constexpr double unequal = 1.2;  // speeds that differ by less are one speed, measured
 

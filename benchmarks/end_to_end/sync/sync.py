@@ -8,7 +8,7 @@ in the table was by then, and in what share of that one's time it was as good as
 root) nodes are hosts of the laboratory with a link of that rate; without, that link is this machine's memory. An exchange of
 ssp is a push and a pull of rank 0, one of gossip and ad-psgd a message each way between two. Servers take SGD only: with
 `--train --optimizer adamw` name the policies. Other models: `--model resnet`, `gan` (its score is a distance: less is
-better), `lstm` with `--text book.txt`.
+better), `lstm` with `--text book.txt`. A codec stands behind its policy: `"node:16 int8"`.
 """
 
 import argparse
@@ -52,6 +52,11 @@ def row(policy: str, runs: list[dict], first: list[dict], score: tuple[str, int,
     ]
 
 
+def flags(policy: str) -> list[str]:
+    sync, _, codec = policy.partition(" ")
+    return ["--sync", sync, *(["--compress", codec] if codec else [])]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="sync.py", description=__doc__.partition(":\n")[0])
     parser.add_argument("ranvier", type=pathlib.Path, help="the program")
@@ -72,7 +77,7 @@ def main() -> int:
         common += ["--model", arguments.model]
     if arguments.text:
         common += ["--data", arguments.text]
-    runs = {p: [known.get(*common, "--seed", s, "--sync", p) for s in arguments.seeds] for p in arguments.policies}
+    runs = {p: [known.get(*common, "--seed", s, *flags(p)) for s in arguments.seeds] for p in arguments.policies}
     score = SCORES.get(arguments.model, ACCURACY)
     first = arguments.policies[0]
     columns = ["policy", score[3], f"against {first}, by seed", "rounds between", "MiB between", "seconds",
