@@ -313,14 +313,16 @@ class Synchronizer::Impl {
       Team* const inside = teams_.whole(each.inside);
       if (each.what == SyncAction::What::finish_average) {
         const bool moved = averages_[each.level - first_parameter_level()]->finish(parameters);
-        if (moved && inside != nullptr) count_round(*inside);
+        if (!moved) continue;
+        used_.taken_up(each.level);
+        if (inside != nullptr) count_round(*inside);
         continue;
       }
       const auto used = used_.since(each.level);
-      used_.made(each.level);
       const double of_level = teams_.sum(each.level, used);
       // Nobody has come from where they all are, or all of this group agree already.
       if (of_level == 0 || (teams_.parts(each.level) == 1 && each.outer.is_plain())) {
+        used_.made(each.level);
         agree(each.level, parameters);
         continue;
       }
@@ -329,9 +331,11 @@ class Synchronizer::Impl {
       ParameterAverage& average = *averages_[each.level - first_parameter_level()];
       if (each.what == SyncAction::What::begin_average) {
         average.begin(parameters, weight);
+        used_.begun(each.level);
         if (leaders != nullptr) count_round(*leaders);
         continue;
       }
+      used_.made(each.level);
       if (closes == Closes::yes)
         average.close(parameters, weight);
       else

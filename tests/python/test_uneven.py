@@ -111,6 +111,9 @@ CASES = [
     ("adamw", "node:3", "node=2", 2, 3),
     ("momentum", "hierarchy:node=1,world=4", "node=2", 2, 4),
     ("sgd", "post-local:4", "", 4, 4, (1, 0), (STEPS + 1) // 2),
+    # Averages that begin with the last step, or before it, and come too late.
+    ("adamw", f"local:{STEPS},delay=2", "", 4, 100),
+    ("momentum", f"node:{STEPS - 1},delay=2", "node=2", 2, 100),
 ]
 
 

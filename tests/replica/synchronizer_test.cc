@@ -493,34 +493,47 @@ TEST(Synchronizer, AFragmentIsAppliedItsDelayLaterAndMergedWithWhatReplicasMadeO
 }
 
 // One process that plays so many groups of consecutive ranks, which hear behind `delay` more steps of the mean of where
-// they were when a period ended, and move by how far that is from where they were themselves.
+// they were when a period ended, and move by how far that is from where they were themselves. At the end, which an
+// average that is under way does not reach, their mean. Means are weighted by the samples since the last one that came.
 Traces alone_delayed(const Descent& descent, std::size_t groups, std::size_t period, std::size_t delay) {
   const std::size_t all = std::accumulate(descent.shares.begin(), descent.shares.end(), std::size_t{0});
   const std::size_t ranks = descent.shares.size() / groups;
   std::vector<Replica> replicas(groups);
   std::vector<std::vector<float>> moves(groups, std::vector<float>(size));
+  std::vector<std::size_t> used(groups, 0), at_begin(groups, 0);
+  const auto weighted_mean = [&] {
+    const auto sum = static_cast<float>(std::accumulate(used.begin(), used.end(), std::size_t{0}));
+    std::vector<float> mean(size, 0);
+    for (std::size_t group = 0; group < groups; ++group)
+      for (std::size_t i = 0; i < size; ++i) mean[i] += static_cast<float>(used[group]) / sum * replicas[group].x[i];
+    return mean;
+  };
   Traces by_group(groups);
   for (std::size_t step = 1; step <= descent.steps; ++step) {
-    std::vector<float> mean(size, 0);
-    auto share = descent.shares.begin();
+    auto share = descent.of(step - 1).begin();
     std::size_t first = (step - 1) * all;
-    for (Replica& replica : replicas) {
-      const std::size_t count = std::accumulate(share, share + static_cast<std::ptrdiff_t>(ranks), std::size_t{0});
-      share += static_cast<std::ptrdiff_t>(ranks);
-      std::vector<float> gradient(size, 0);
-      add_gradient(replica.x, first, count, 1, gradient);
-      replica.step(gradient, descent.momentum);
-      first += count;
-      for (std::size_t i = 0; i < size; ++i)
-        mean[i] += static_cast<float>(count) / static_cast<float>(all) * replica.x[i];
-    }
     for (std::size_t group = 0; group < groups; ++group) {
-      std::vector<float>& x = replicas[group].x;
-      for (std::size_t i = 0; step > period && step % period == delay && i < size; ++i) x[i] += moves[group][i];
-      for (std::size_t i = 0; step % period == 0 && i < size; ++i) moves[group][i] = mean[i] - x[i];
-      by_group[group].push_back(x);
+      std::size_t count = 0;
+      for (std::size_t rank = 0; rank < ranks; ++rank) count += *share++;
+      std::vector<float> gradient(size, 0);
+      add_gradient(replicas[group].x, first, count, 1, gradient);
+      if (count > 0) replicas[group].step(gradient, descent.momentum);
+      first += count;
+      used[group] += count;
     }
+    for (std::size_t group = 0; step > period && step % period == delay && group < groups; ++group) {
+      for (std::size_t i = 0; i < size; ++i) replicas[group].x[i] += moves[group][i];
+      used[group] -= at_begin[group];
+    }
+    if (step % period == 0) {
+      const auto mean = weighted_mean();
+      for (std::size_t group = 0; group < groups; ++group)
+        for (std::size_t i = 0; i < size; ++i) moves[group][i] = mean[i] - replicas[group].x[i];
+      at_begin = used;
+    }
+    for (std::size_t group = 0; group < groups; ++group) by_group[group].push_back(replicas[group].x);
   }
+  for (auto& trace : by_group) trace.push_back(weighted_mean());
   return by_group;
 }
 
@@ -535,6 +548,19 @@ TEST(Synchronizer, AnAverageUnderWayMovesReplicasAndKeepsTheStepsTheyTookMeanwhi
         for (std::size_t step = 0; step < descent.steps; ++step)
           ASSERT_LT(largest_difference(all[rank][step], expected[rank * groups / 4][step]), 1e-5F) << spec << step;
       for (std::size_t step = 0; step < descent.steps && groups == 2; ++step) ASSERT_EQ(all[2][step], all[3][step]);
+    }
+}
+
+// It begins with the last step, or before one whose samples are nearly all one worker's.
+TEST(Synchronizer, AnAverageThatComesTooLateLeavesAllThatReplicasHaveComeInTheLastOne) {
+  for (const auto& rest : {std::vector<std::size_t>{}, {2, 1, 0, 0}, {0, 0, 0, 1}})
+    for (const auto& [spec, groups, period, delay] : {std::tuple{"node:6,delay=4", 2U, 6U, 4U},
+                                                      {"local:23,delay=5", 4U, 23U, 5U},
+                                                      {"local:8,delay=1", 4U, 8U, 1U}}) {
+      const Descent descent{.shares = {1, 9, 2, 4}, .stop = rest.empty() ? 99U : 23U, .rest = rest};
+      const auto expected = alone_delayed(descent, groups, period, delay);
+      for (const auto& trace : traces(4, {.sync = spec, .place = "node=2"}, descent))
+        ASSERT_LT(largest_difference(trace.back(), expected[0].back()), 1e-5F) << spec;
     }
 }
 
