@@ -146,15 +146,20 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
 
     @property
     def _buffers(self) -> list[Tensor]:
-        """Of floats. Looked up each time: modules may have put others in their place (pytorch issue 63916). What is of
-        another shape now, such as a cache, may be of yet another one on other ranks: each keeps its own."""
+        """Of floats of 16 bits at least: torch does not add up shorter ones. Looked up each time: modules may have put others
+        in their place (pytorch issue 63916). What is of another shape now, such as a cache, may be of yet another one on
+        other ranks: each keeps its own."""
         now = dict(self._model.named_buffers())
 
         def is_like(other: Tensor | None, first: Tensor) -> bool:
             return other is not None and (other.shape, other.dtype, other.device) == (first.shape, first.dtype, first.device)
 
-        floats = ((name, first) for name, first in self._first_buffers.items() if first.is_floating_point())
-        return [now[name] if is_like(now.get(name), first) else first for name, first in floats]
+        floats = {
+            name: b
+            for name, b in self._first_buffers.items()
+            if b.is_floating_point() and b.element_size() > 1 and can_be_told(b)
+        }
+        return [each_once(now[name] if is_like(now.get(name), first) else first) for name, first in floats.items()]
 
     def _begin_alike(self) -> None:
         """All that rank 0's model has becomes everybody's, frozen parameters and buffers of any type too; but what is sparse,
@@ -192,9 +197,10 @@ def tell_by_first(tensor: Tensor, group: dist.ProcessGroup, device: torch.device
     `device`: by which a group goes that does not serve the CPU."""
     if not can_be_told(tensor):
         return
+    tensor = each_once(tensor)
     whole = tensor.detach().resolve_conj().resolve_neg()
     real = torch.view_as_real(whole) if whole.is_complex() else whole
-    # As bytes: groups have no way for some types, nor for memory that overlaps itself.
+    # As bytes: groups have no way for some types.
     serves_cpu = "cpu" in {each.type for each in group._device_types}
     where = travels_by(group, tensor.device) if serves_cpu else device
     values = real.reshape(-1).clone(memory_format=torch.contiguous_format)
@@ -204,6 +210,14 @@ def tell_by_first(tensor: Tensor, group: dist.ProcessGroup, device: torch.device
     if not torch.equal(theirs, real):
         whole = tensor.detach()
         whole.copy_(torch.view_as_complex(theirs) if whole.is_complex() else theirs)
+
+
+def each_once(tensor: Tensor) -> Tensor:
+    """The same memory, of an expanded tensor each value once, so that it can be written."""
+    for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if size > 1 and stride == 0:
+            tensor = tensor.narrow(dimension, 0, 1)
+    return tensor
 
 
 def can_be_told(tensor: Tensor) -> bool:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from ranvier._fragments import Fragments
@@ -49,9 +48,8 @@ class Delayed:
             for move, anchor, sent, c in zip(moves, self._anchor, self._sent, change, strict=True):
                 move.copy_(anchor.sub_(c) - sent)
             self._sent = []
-        if self._inside is not None and len(self._inside.ranks) > 1:
-            for move in moves:
-                dist.broadcast(move, self._inside.ranks[0], group=self._inside.group)
+        if self._inside is not None:
+            self._inside.tell(moves)
         for parameter, move in zip(self._parameters, moves, strict=True):
             parameter.detach().add_(move)
         return given

@@ -6,11 +6,14 @@ differently never meet. Here the name is one that the members have agreed on, an
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
 from ranvier._library import count_beside, is_in_reach, is_ours, load
@@ -18,6 +21,30 @@ from ranvier._register import made_with
 from ranvier.settings import Options
 
 _c10d = dist.distributed_c10d
+
+_gathered: ContextVar[list[dist.ProcessGroup] | None] = ContextVar("_gathered", default=None)
+
+
+@contextlib.contextmanager
+def gathering() -> Iterator[list[dist.ProcessGroup]]:
+    """The groups that group_like() makes meanwhile, for leave()."""
+    made: list[dist.ProcessGroup] = []
+    before = _gathered.set(made)
+    try:
+        yield made
+    finally:
+        _gathered.reset(before)
+
+
+def leave(made: list[dist.ProcessGroup], group: dist.ProcessGroup, device: torch.device) -> None:
+    """Ends the connections and threads of those groups. All ranks of `group` call, which has them made between its ranks and
+    serves `device`."""
+    if group not in _c10d._world.pg_map:  # the world is gone, and they with it
+        return
+    if group.size() > 1:  # all are done with them
+        dist.all_reduce(torch.zeros(1, device=device), group=group)
+    while made:
+        dist.destroy_process_group(made.pop())
 
 
 def new_name() -> str:
@@ -57,6 +84,8 @@ def group_like(
         )
     _c10d._world.pg_group_ranks[made] = {member: rank for rank, member in enumerate(members)}
     count_beside(model, made)
+    if (gathered := _gathered.get()) is not None:
+        gathered.append(made)
     return made
 
 

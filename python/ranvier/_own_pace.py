@@ -261,10 +261,12 @@ class OwnPace(Attached):
         dist.all_reduce(seen, group=self._group)
         if float(seen) > 0:
             for buffer in self._buffers:
-                weighted = buffer.detach()
+                # In the order of its indices: gloo would send memory as it lies, gaps and all.
+                weighted = buffer.detach().clone(memory_format=torch.contiguous_format)
                 # What nobody here has seen is no part of it, whatever it is: 0 times infinity is no number.
                 weighted = weighted.mul_(self._seen / float(seen)) if self._seen > 0 else weighted.zero_()
                 dist.all_reduce(weighted, group=self._group)
+                buffer.detach().copy_(weighted)
         self._seen = 0.0
 
     def _hold(self, values: Tensor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,18 +29,31 @@ class Team:
     ranks: list[int]  # as the default group numbers them
 
     def average(self, tensors: list[Tensor], weight: float) -> int:
-        """In place, `weight` times this rank's values; those of one type and device travel together. The bytes given."""
+        """In place, `weight` times this rank's values. The bytes given."""
         given = 0
+        for flat in self._together(tensors):
+            dist.all_reduce(flat.mul_(weight / len(self.ranks)), group=self.group)
+            given += flat.numel() * flat.element_size()
+        return given
+
+    def tell(self, tensors: list[Tensor]) -> None:
+        """What the first of the ranks holds in them becomes everybody's, in place."""
+        if len(self.ranks) > 1:
+            for flat in self._together(tensors):
+                dist.broadcast(flat, self.ranks[0], group=self.group)
+
+    @staticmethod
+    def _together(tensors: list[Tensor]) -> Iterator[Tensor]:
+        """Those of one type and device, one behind the other, whose values are theirs afterwards. In the order of their
+        indices: gloo would send memory as it lies, which may be in another order on other ranks, or have gaps."""
         kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
         for tensor in tensors:
             kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach())
         for alike in kinds.values():
-            flat = torch.cat([t.reshape(-1) for t in alike]).mul_(weight / len(self.ranks))
-            dist.all_reduce(flat, group=self.group)
-            given += flat.numel() * flat.element_size()
+            flat = torch.cat([t.reshape(-1) for t in alike])
+            yield flat
             for tensor, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
                 tensor.copy_(part.view_as(tensor))
-        return given
 
 
 class Teams:

@@ -45,7 +45,7 @@ from ranvier._exchanges import make_exchange
 from ranvier._followed_plan import FollowedPlan, PlanChange
 from ranvier._delayed import Delayed
 from ranvier._fragments import Fragments
-from ranvier._groups import follow_in, group_like
+from ranvier._groups import follow_in, gathering, group_like, leave
 from ranvier._memory import require_record
 from ranvier._optimizer_state import begin_with_state, share_state
 from ranvier._own_pace import OwnPace
@@ -156,7 +156,12 @@ def attach(
         at_own_pace = not operators.chosen_by_measuring(spec) and operators.at_own_pace(spec, compress)
     if at_own_pace:
         return OwnPace(model, optimizer, spec, place, samples, compress, group, plan)
-    return Synchronization(model, optimizer, spec, steps_per_epoch, steps, place, samples, compress, group, plan)
+    with gathering() as made:
+        synchronization = Synchronization(
+            model, optimizer, spec, steps_per_epoch, steps, place, samples, compress, group, plan
+        )
+    synchronization._made = made
+    return synchronization
 
 
 class Synchronization(Attached):
@@ -183,6 +188,8 @@ class Synchronization(Attached):
         self.bytes = 0  # that it gave to them: the algorithm may send them more than once
         self._by_gradients = 0  # the level over which this step's were averaged
         self.decisions: list[tuple[int, str, str]] = []  # of 'auto': behind so many steps, the policy, and why
+        self._made: list[dist.ProcessGroup] = []  # by attach(), for this
+        self._lost_share = 0.0
         self._group = group if group is not None else dist.group.WORLD
         self._rank, self._world = dist.get_rank(self._group), dist.get_world_size(self._group)
         is_auto = operators.chosen_by_measuring(sync)
@@ -242,6 +249,7 @@ class Synchronization(Attached):
         # Samples of this rank since parameters were last everybody's, by level, and behind those by fragment.
         self._seen = [0.0] * (len(levels) + fragments)
         self._seen_by_buffers = 0.0  # since its buffers were averaged with everybody's
+        self._seen_by_begun = 0.0  # of those of the last level, when the average that is under way began
         self._uneven = Uneven(optimizer, self._teams, self.join_device)
         self._scaling = Scaling(optimizer, self._parameters)
         self._rates = Rates(optimizer)
@@ -310,6 +318,9 @@ class Synchronization(Attached):
             return
         try:
             self._bring_together()
+            if self._coded_gradients:
+                self._lost_share = self._coded_gradients.lost_share()
+            leave(self._made, self._group, self.join_device)
         finally:
             self._connection, self._pushes = None, None
             while self._hooks:
@@ -334,7 +345,7 @@ class Synchronization(Attached):
             "policy": self._policy.save(),
             "anchor": [t.clone() for t in self._anchor],
             "momentum": [t.clone() for t in self._momentum],
-            "seen": [*self._seen, self._seen_by_buffers],
+            "seen": [*self._seen, self._seen_by_buffers, self._seen_by_begun],
             "uneven": self._uneven.ever,
             "compress": self.compress,
             "chosen": self._auto.name if self._auto else "",
@@ -365,7 +376,7 @@ class Synchronization(Attached):
             self._auto.name = state["chosen"]
             self._policy = self._make_policy(self._auto.spec)
         self._policy.restore(state["policy"])
-        *self._seen, self._seen_by_buffers = state["seen"]
+        *self._seen, self._seen_by_buffers, self._seen_by_begun = state["seen"]
         self._uneven.ever = state["uneven"]
         for mine, theirs in zip(own, kept, strict=True):
             mine.copy_(theirs)
@@ -576,7 +587,7 @@ class Synchronization(Attached):
 
     @property
     def lost_share(self) -> float:
-        return self._coded_gradients.lost_share() if self._coded_gradients else 0.0
+        return self._coded_gradients.lost_share() if self._coded_gradients and self._hooks else self._lost_share
 
     def _choose(self, auto: Auto) -> None:
         """Replicas meet before another policy takes over."""
@@ -607,17 +618,21 @@ class Synchronization(Attached):
                     self._stream(asked, closes)
                     continue
                 if asked.what == FINISH_AVERAGE:
+                    # Until then, and where it is dropped, replicas are apart by all since the average before it.
+                    self._seen[asked.level] -= self._seen_by_begun
+                    self._seen_by_begun = 0.0
                     if isinstance(self._under_way, Delayed):
                         self.bytes += self._under_way.finish()
                     continue
                 if not (weights := self._weights(asked.level, self._seen[asked.level])):
                     continue
-                self._seen[asked.level] = 0
                 if asked.what == BEGIN_AVERAGE:
+                    self._seen_by_begun = self._seen[asked.level]
                     if isinstance(self._under_way, Delayed):
                         self._under_way.begin(self._teams.weight(asked.inside, asked.level, weights))
                         self.rounds += 1
                     continue
+                self._seen[asked.level] = 0
                 if asked.level == self._last:
                     self._seen_by_buffers = 0
                 leaders, inside = self._teams.leaders[asked.level], self._teams.whole[asked.inside]
@@ -628,9 +643,8 @@ class Synchronization(Attached):
                         self._average(self._buffers, leaders, weight)
                     else:
                         self._average([*self._parameters, *self._buffers], leaders, weight)
-                if inside is not None and len(inside.ranks) > 1:
-                    for tensor in [*self._parameters, *self._buffers]:
-                        dist.broadcast(tensor.detach(), inside.ranks[0], group=inside.group)
+                if inside is not None:
+                    inside.tell([*self._parameters, *self._buffers])
                 if asked.level == self._last:
                     self._agree()
             return spread
