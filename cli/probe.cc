@@ -371,6 +371,11 @@ std::optional<Settings> parse_settings(const Arguments& arguments) {
   if (settings.bytes % sizeof(float) != 0 || settings.bytes < 1024)
     throw Error(ErrorKind::usage, "--bytes is a multiple of 4 from 1024");
   refuse_overwriting({{"--output", settings.output}, {"--json", settings.json_path}});
+  const std::string& name = settings.output;
+  if (!name.empty() && name != "-" && !name.ends_with(".toml") && !name.starts_with("/dev/"))
+    throw Error(ErrorKind::usage, fmt::format("--output '{}' is no name by which simulate and plan know a file of "
+                                              "probe; let it end in .toml",
+                                              name));
   return settings;
 }
 

@@ -117,10 +117,15 @@ Again checked_again(const CLI::App& app, const AgainFlags& flags, const SearchLi
       refuse(
           fmt::format("--again goes by its plan's file, and writes --output alone; leave {} out", option->get_name()));
   }
-  if (!(flags.took_ms > 0 && flags.took_ms < most_ms))
+  if (app.count("--took-ms") == 0)
     refuse("--again needs --took-ms: how many milliseconds a step has taken by that plan");
-  if (app.count("--waited-ms") == 0 || !(flags.waited_ms >= 0 && flags.waited_ms <= flags.took_ms))
+  if (!(flags.took_ms > 0 && flags.took_ms < most_ms))
+    refuse(fmt::format("--took-ms {} is no time that a step takes; give milliseconds above 0", flags.took_ms));
+  if (app.count("--waited-ms") == 0)
     refuse("--again needs --waited-ms: how many of the milliseconds of --took-ms a step has waited for averages");
+  if (!(flags.waited_ms >= 0 && flags.waited_ms <= flags.took_ms))
+    refuse(fmt::format("--waited-ms {} is no part of --took-ms {}; give milliseconds from 0 to that", flags.waited_ms,
+                       flags.took_ms));
   if (!(flags.gradient_bytes >= 0)) refuse("--gradient-bytes is a number of bytes; give 0 or more");
   return {.file = flags.file,
           .measured = {.step = {flags.took_ms / 1e3, flags.waited_ms / 1e3},

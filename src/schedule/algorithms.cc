@@ -232,9 +232,9 @@ const Algorithm& find_algorithm(std::string_view word, Collective collective) {
     std::vector<std::string_view> built;
     for (const Collective each : found->collectives) built.push_back(name_of(each));
     throw Error(ErrorKind::usage,
-                fmt::format("algorithm '{}' does not build {}, only {}; {}: {}", name, name_of(collective),
-                            fmt::join(built, ", "), fitting.empty() ? "no algorithm does" : "these do",
-                            fmt::join(fitting, ", ")));
+                fmt::format("algorithm '{}' does not build {}, only {}; {}{}", name, name_of(collective),
+                            fmt::join(built, ", "),
+                            fitting.empty() ? "none does: name none for it" : "these do: ", fmt::join(fitting, ", ")));
   }
   return *found;
 }

@@ -78,7 +78,8 @@ TEST(ParseRate, CountsInPowersOf1000AndEightBitsAByte) {
 }
 
 TEST(ParseRate, RefusesWhatIsNotARate) {
-  for (const auto text : {"", "0Mbit", "-1Mbit", "200", "Mbit", "200 Mbit", "200Mbits", "nanMbit", "infGB", "1MiB"})
+  for (const auto text : {"", "0Mbit", "-1Mbit", "200", "Mbit", "200 Mbit", "200Mbits", "nanMbit", "infGB", "1MiB",
+                          "0.9bit", "1e-300Mbit"})
     EXPECT_EQ(parse_rate(text), std::nullopt) << text;
 }
 

@@ -69,6 +69,8 @@ class Results(ProgramTest):
         self.assert_sentence(run(*words, "--algorithm", "neighbor_exchange:2x3"), 2, "6 ranks", "multiply to 4")
         self.assert_sentence(run(*words, "--tune", "t"), 2, "another collective")
         self.assert_sentence(run(*words, "--baseline", "mpi"), 2, "sendrecv")
+        words = ("bench", "--collective", "sendrecv", "--ranks", "2", "--algorithm", "ring")
+        self.assert_sentence(run(*words), 2, "none does: name none for it")
 
     def test_flags_are_those_of_nccl_tests(self):
         result = run("bench", "--ranks", "1", "-b", "8", "-e", "8", "-d", "double", "-o", "max", "-n", "2", "--samples", "2")

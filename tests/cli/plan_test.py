@@ -217,7 +217,8 @@ class Plan(ProgramTest):
         for words, part in (
             (("--again", "plan.toml"), "needs --took-ms"),
             (("--again", "plan.toml", "--took-ms", "5"), "needs --waited-ms"),
-            (("--again", "plan.toml", "--took-ms", "5", "--waited-ms", "6"), "needs --waited-ms"),
+            (("--again", "plan.toml", "--took-ms", "5", "--waited-ms", "6"), "--waited-ms 6 is no part of --took-ms 5"),
+            (("--again", "plan.toml", "--took-ms", "0", "--waited-ms", "0"), "--took-ms 0 is no time"),
             (("--again", "plan.toml", "--took-ms", "5", "--waited-ms", "4", "--world", "4"), "leave --world out"),
             (("--took-ms", "5"), "add --again"),
             ((), "plan needs --world"),

@@ -37,7 +37,7 @@ class Probe(ProgramTest):
 
     def test_files_that_cannot_be_written_are_named_once_before_anything_is_measured(self):
         with temporary_folder() as folder:
-            absent = str(folder / "absent" / "file")
+            absent = str(folder / "absent" / "file.toml")
             for flag in ("--output", "--json"):
                 # So many samples would take minutes.
                 words = ("probe", "--transport", "tcp", "--samples", "10000", "--bytes", "64M", flag, absent)
@@ -78,6 +78,7 @@ class Probe(ProgramTest):
             (("--ranks", "1"), "--ranks '1'"),
             (("--ranks", "2", "--bytes", "6"), "--bytes is a multiple of 4"),
             (("--ranks", "2", "--link-rate", "quick"), "--link-rate 'quick'"),
+            (("--ranks", "2", "--output", "topology"), "let it end in .toml"),
         ):
             with self.subTest(words=words):
                 self.assert_sentence(run("probe", *words, limit=20), 2, part)

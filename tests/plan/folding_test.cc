@@ -8,6 +8,7 @@
 
 #include "plan/known_schedules.h"
 #include "plan/simulate/groups.h"
+#include "plan/simulate/instance.h"
 #include "ranvier/error.h"
 #include "ranvier/network.h"
 #include "ranvier/simulate.h"
@@ -289,6 +290,22 @@ TEST(Folding, IsNotDoneWhereRanksDiffer) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("does not look the same from each of its 2048 ranks"));
   }
+}
+
+// Runs between which one of another length is estimated may be folded in different ways, or one of them not at all.
+TEST(Folding, BetweenRunsWithOtherLinksLoadsAreThoseOfTheLongerOne) {
+  const SimulatedRun one{.ns = 10, .links = {{.from = "0", .to = "1", .utilisation = 0.2}}};
+  const SimulatedRun like_it{.ns = 20, .links = {{.from = "0", .to = "1", .utilisation = 0.6}}};
+  const SimulatedRun whole{
+      .ns = 20, .links = {{.from = "0", .to = "1", .utilisation = 0.5}, {.from = "1", .to = "0", .utilisation = 0.25}}};
+  const auto between = plan::on_the_line(one, like_it, 0.5);
+  EXPECT_EQ(between.ns, 15);
+  EXPECT_DOUBLE_EQ(between.links.at(0).utilisation, (0.2 * 10 + 0.6 * 20) / 2 / 15);
+  const auto other = plan::on_the_line(one, whole, 0.5);
+  EXPECT_EQ(other.ns, 15);
+  ASSERT_EQ(other.links.size(), 2U);
+  EXPECT_EQ(other.links[0].utilisation, 0.5);
+  EXPECT_EQ(other.links[1].utilisation, 0.25);
 }
 
 }  // namespace

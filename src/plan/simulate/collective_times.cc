@@ -52,6 +52,7 @@ constexpr std::size_t slices_of_a_line(std::size_t period) { return (2 + 3 + 4 +
 
 // What makes `longer` so is carried no faster than links can: where a pipeline still fills, a line would say so.
 void keep_to_the_wire(SimulatedRun& one, const SimulatedRun& longer) {
+  if (!have_the_same_links(one, longer)) return;
   double least = 0;
   for (std::size_t i = 0; i < one.links.size(); ++i)
     least = std::max(least, longer.links[i].utilisation * longer.ns - one.links[i].utilisation * one.ns);

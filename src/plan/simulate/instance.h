@@ -103,7 +103,11 @@ Instance repeated(Instance, std::size_t times);
 Instance beside_itself(Instance, const SimulateOptions&);
 
 SimulatedRun run(const Instance&, const SimulateOptions&);
-// The run that is `far` of its way from one to a longer one, or beyond: times and loads are on a line.
+// Whether both name the same links in the same order. Not where ranks that are alike in one of them are not in the other:
+// each has one link for each kind of rank.
+bool have_the_same_links(const SimulatedRun& one, const SimulatedRun& other);
+// The run that is `far` of its way from one to a longer one, or beyond: times and loads are on a line. Loads as in the
+// longer one, where its links are others.
 SimulatedRun on_the_line(const SimulatedRun& one, const SimulatedRun& longer, double far);
 // How many rounds it has, if they are very many and do the same; else 0.
 std::uint32_t repeated_rounds(const Job&);

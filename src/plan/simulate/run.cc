@@ -311,11 +311,18 @@ SimulatedRun run(const Instance& instance, const SimulateOptions& options) {
   return Simulation(instance, options).run();
 }
 
+bool have_the_same_links(const SimulatedRun& one, const SimulatedRun& other) {
+  return std::ranges::equal(one.links, other.links, [](const SimulatedLink& a, const SimulatedLink& b) {
+    return a.from == b.from && a.to == b.to;
+  });
+}
+
 SimulatedRun on_the_line(const SimulatedRun& one, const SimulatedRun& longer, double far) {
   const auto at = [far](double a, double b) { return a + (b - a) * far; };
   SimulatedRun run = longer;
   run.ns = at(one.ns, longer.ns);
   run.messages = static_cast<std::size_t>(at(static_cast<double>(one.messages), static_cast<double>(longer.messages)));
+  if (!have_the_same_links(one, longer)) return run;
   for (std::size_t i = 0; i < run.links.size(); ++i)
     run.links[i].utilisation = at(one.links[i].utilisation * one.ns, longer.links[i].utilisation * longer.ns) / run.ns;
   return run;
