@@ -262,6 +262,18 @@ void add_unequal_workers(CLI::App& app, UnequalWorkers& workers, const std::stri
       ->type_name("RANK:FROM-TOxTIMES,…");
 }
 
+double link_rate_of(const std::string& word, std::string_view or_several) {
+  const auto rate = parse_rate(word);
+  if (!rate)
+    throw Error(ErrorKind::usage,
+                fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB{}", word, or_several));
+  constexpr double least = 125, most = 125e12;  // as of the files of probe
+  if (!(*rate >= least && *rate <= most))
+    throw Error(ErrorKind::usage,
+                fmt::format("--link-rate {} is not from 1kbit to 1000000Gbit a second, which links have", word));
+  return *rate;
+}
+
 void add_ports(CLI::App& app, PortRange& ports) {
   const auto take = [&ports](const std::string& word) {
     const auto range = parse_ports(word);

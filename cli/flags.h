@@ -56,6 +56,9 @@ void add_security(CLI::App&, SecurityOptions& security);
 std::vector<NamedFile> files_of(const SecurityOptions&);  // which are read
 // --ports, "20000-20100".
 void add_ports(CLI::App&, PortRange& ports);
+// Bytes a second of --link-rate. Throws Error{usage} for what is no rate of a link; `or_several` is what may stand
+// there as well.
+double link_rate_of(const std::string& word, std::string_view or_several = "");
 // Throws Error{usage} where these are too few for so many ranks of one host.
 void check_ports(const PortRange&, std::uint64_t ranks);
 // --speeds, --jitter and --straggle. `what`: what they do to workers.

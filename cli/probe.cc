@@ -22,7 +22,6 @@
 #include "probe/pairs.h"
 #include "ranvier/error.h"
 #include "ranvier/measured_network.h"
-#include "ranvier/text.h"
 
 namespace ranvier::cli {
 namespace {
@@ -53,9 +52,9 @@ Examples:
 struct Settings {
   std::optional<std::uint64_t> ranks;
   std::string transport = "auto";
-  std::string rate;
   std::size_t bytes = 4 << 20;
   std::uint64_t samples = 9;
+  double link_bytes_per_second = 0;
   std::string output;
   std::string json_path;
 };
@@ -325,7 +324,7 @@ int run_rank(Settings settings, const WorldPlace& place) {
   CommunicatorOptions options{.transport = settings.transport, .measure = false};  // which this program does itself
   options.node = place.node;
   options.purpose = "ranvier probe";
-  if (!settings.rate.empty()) options.link_bytes_per_second = *parse_rate(settings.rate);
+  options.link_bytes_per_second = settings.link_bytes_per_second;
   const auto communicator = meet(place, options);
   if (communicator->world() < 2) throw Error(ErrorKind::usage, "one rank has no link to measure; start two or more");
   const bool reports = communicator->rank() == 0;
@@ -359,15 +358,15 @@ std::optional<Settings> parse_settings(const Arguments& arguments) {
   Settings settings;
   add_count(app, "--ranks", settings.ranks, "how many to start on this machine; else a launcher starts them", 2, 1024);
   add_transport(app, settings.transport, "what carries the bytes");
-  app.add_option("--link-rate", settings.rate, "pace each rank's sending, to try a slow network")->type_name("RATE");
+  const auto take_rate = [&settings](const std::string& word) { settings.link_bytes_per_second = link_rate_of(word); };
+  app.add_option_function<std::string>("--link-rate", take_rate, "pace each rank's sending, to try a slow network")
+      ->type_name("RATE");
   add_bytes(app, "--bytes", settings.bytes, "of a long message; default 4M");
   add_count(app, "--samples", settings.samples, "of each number", 1, 10'000);
   app.add_option("--output", settings.output, "write the network there, for simulate and plan; - is stdout")
       ->type_name("FILE");
   app.add_option("--json", settings.json_path, "the same as JSON")->type_name("FILE");
   if (parse(app, arguments)) return std::nullopt;
-  if (!settings.rate.empty() && !parse_rate(settings.rate))
-    throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB", settings.rate));
   if (settings.bytes % sizeof(float) != 0 || settings.bytes < 1024)
     throw Error(ErrorKind::usage, "--bytes is a multiple of 4 from 1024");
   refuse_overwriting({{"--output", settings.output}, {"--json", settings.json_path}});

@@ -11,7 +11,6 @@
 #include "bench/baselines.h"
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
-#include "ranvier/text.h"
 #include "ranvier/topology.h"
 #include "ranvier/transport.h"
 
@@ -261,10 +260,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   cli::add_ports(app, options.ports);
   cli::add_security(app, options.security);
   const auto take_rate = [&options](const std::string& word) {
-    const auto bytes = parse_rate(word);
-    if (!bytes)
-      throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB", word));
-    options.link_bytes_per_second = *bytes;
+    options.link_bytes_per_second = cli::link_rate_of(word);
   };
   app.add_option_function<std::string>("--link-rate", take_rate,
                                        "hold each rank's sending to this rate, such as 200Mbit")

@@ -26,16 +26,7 @@ std::vector<std::string> between_commas(const std::string& words) {
 }
 
 double rate_of(const std::string& words) {
-  const auto parsed = parse_rate(words);
-  if (!parsed)
-    throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB, or one for each "
-                                              "dimension: 300GB,10Gbit",
-                                              words));
-  constexpr double least = 125, most = 125e12;  // as of the files of probe
-  if (!(*parsed >= least && *parsed <= most))
-    throw Error(ErrorKind::usage,
-                fmt::format("--link-rate {} is not from 1kbit to 1000000Gbit a second, which links have", words));
-  return *parsed;
+  return cli::link_rate_of(words, ", or one for each dimension: 300GB,10Gbit");
 }
 
 std::chrono::nanoseconds latency_of(const std::string& words) {

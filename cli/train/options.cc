@@ -55,10 +55,8 @@ std::vector<std::string_view> algorithm_names() {
 }
 
 void take_rate(const std::string& word, Options& options) {
-  const auto rate = parse_rate(word);
-  if (!rate) throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB", word));
+  options.communicator.link_bytes_per_second = cli::link_rate_of(word);
   options.link_rate = word;
-  options.communicator.link_bytes_per_second = *rate;
 }
 
 // --link-rate can also be set by RANVIER_LINK_RATE; --json, --config and --record belong to one run only.

@@ -87,14 +87,13 @@ std::optional<std::size_t> parse_bytes(std::string_view text) {
 }
 
 std::optional<double> parse_rate(std::string_view text) {
-  constexpr double least = 0.125;  // a bit a second: what is slower would never arrive
   const auto parts = split_unit(text);
-  if (!parts) return std::nullopt;
+  if (!parts || parts->first <= 0) return std::nullopt;
   constexpr std::pair<std::string_view, double> scales[] = {
       {"bit", 0.125}, {"kbit", 125.0}, {"Kbit", 125.0}, {"Mbit", 125e3}, {"Gbit", 125e6},
       {"B", 1.0},     {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9}};
   for (const auto& [name, scale] : scales)
-    if (parts->second == name && parts->first * scale >= least) return parts->first * scale;
+    if (parts->second == name) return parts->first * scale;
   return std::nullopt;
 }
 

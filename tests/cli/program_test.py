@@ -173,6 +173,7 @@ class Variables(ProgramTest):
         for variable, value, *parts in (
             ("RANVIER_TRANSPORT", "tpc", "unknown transport 'tpc'"),
             ("RANVIER_LINK_RATE", "fast", "--link-rate 'fast' is not a rate"),
+            ("RANVIER_LINK_RATE", "1e-300Mbit", "is not from 1kbit"),
             ("RANVIER_INSECURE", "perhaps", "perhaps"),
         ):
             with self.subTest(variable=variable):
