@@ -345,7 +345,8 @@ class Synchronization(Attached):
             "policy": self._policy.save(),
             "anchor": [t.clone() for t in self._anchor],
             "momentum": [t.clone() for t in self._momentum],
-            "seen": [*self._seen, self._seen_by_buffers, self._seen_by_begun],
+            "seen": [*self._seen, self._seen_by_buffers],
+            "begun": self._seen_by_begun,
             "uneven": self._uneven.ever,
             "compress": self.compress,
             "chosen": self._auto.name if self._auto else "",
@@ -358,7 +359,7 @@ class Synchronization(Attached):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up what state_dict gave. Raises ValueError for that of another policy, model or rank."""
-        if missing := sorted(self.state_dict().keys() - state.keys() - {"plan"}):  # of before plans were followed
+        if missing := sorted(self.state_dict().keys() - state.keys() - {"plan", "begun"}):  # of before these were kept
             raise ValueError(f"this is no state of ranvier.attach, which has '{missing[0]}': load what state_dict() gave")
         kept = [*state["anchor"], *state["momentum"]]
         own = [*self._anchor, *self._momentum]
@@ -376,7 +377,8 @@ class Synchronization(Attached):
             self._auto.name = state["chosen"]
             self._policy = self._make_policy(self._auto.spec)
         self._policy.restore(state["policy"])
-        *self._seen, self._seen_by_buffers, self._seen_by_begun = state["seen"]
+        *self._seen, self._seen_by_buffers = state["seen"]
+        self._seen_by_begun = state.get("begun", 0.0)
         self._uneven.ever = state["uneven"]
         for mine, theirs in zip(own, kept, strict=True):
             mine.copy_(theirs)
