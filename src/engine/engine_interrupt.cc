@@ -29,12 +29,14 @@ void Engine::look_for_interrupt(const std::function<bool()>& done, NextLook& loo
     options_.check_interrupt();
   } catch (const std::exception& problem) {
     const std::exception_ptr thrown = std::current_exception();
-    const std::string_view what = problem.what();
+    std::string_view what = problem.what();
+    what = what.substr(0, what.find('\n'));
+    // As pybind11 says it of exceptions without a message.
+    if (constexpr std::string_view nothing = ": <EMPTY MESSAGE>"; what.ends_with(nothing))
+      what.remove_suffix(nothing.size());
     const Rank self = transport_->rank();
     if (!done())
-      abort(Error(ErrorKind::aborted,
-                  fmt::format("{} was interrupted: {}", options_.names.rank(self), what.substr(0, what.find('\n'))),
-                  self));
+      abort(Error(ErrorKind::aborted, fmt::format("{} was interrupted: {}", options_.names.rank(self), what), self));
     stop_wanting();
     std::rethrow_exception(thrown);
   }

@@ -216,8 +216,11 @@ class Gathering {
       if (!lost_) {
         lost_at_ = now;
         lost_.emplace(ErrorKind::peer_lost,
-                      fmt::format("{} died or gave up before it was connected ({}); see its output for why",
-                                  options_.names(rank), peer.tried()),
+                      fmt::format("{} died or gave up before it was connected ({}); see its output for why{}",
+                                  options_.names(rank), peer.tried(),
+                                  std::ranges::all_of(peer.candidates(), &SocketAddress::is_loopback)
+                                      ? ", or give it an --interface that other hosts reach, if it has one of its own"
+                                      : ""),
                       rank);
       }
     }

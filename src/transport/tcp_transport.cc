@@ -70,6 +70,7 @@ class TcpTransport final : public Transport {
   }
 
   ~TcpTransport() override {
+    if (cancelled_) return;  // whoever still waits for something of this rank's is told why not
     const auto begin = std::chrono::steady_clock::now();
     std::size_t unsettled = 0;
     for (auto now = begin, moved = begin;; now = std::chrono::steady_clock::now()) {

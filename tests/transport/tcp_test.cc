@@ -396,6 +396,16 @@ TEST_P(Tcp, AfterCancelNothingMovesAndTheOtherSideSeesTheEnd) {
   EXPECT_THROW(wait_for_view(*world[1], 0, 0, 1), Error);
 }
 
+// Peers that are lost do not take what is left, and nobody is to wait for that when all is given up.
+TEST_P(Tcp, WhoHasCancelledLeavesAtOnceThoughNobodyReadsWhatItSent) {
+  auto world = Tcp::world(2, 1, true);
+  fill(*world[0], 1, 0);
+  world[0]->cancel();
+  const auto begin = Clock::now();
+  world[0].reset();
+  EXPECT_LT(Clock::now() - begin, 1s) << "it waits for 2 s";
+}
+
 TEST_P(Tcp, WhatIsNotThereIsRefused) {
   const auto world = Tcp::world(2);
   EXPECT_THROW(world[0]->try_send(0, 0, {}, bytes_of("to itself")), Error);
