@@ -11,6 +11,7 @@
 #include "bench/baselines.h"
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
+#include "ranvier/text.h"
 #include "ranvier/topology.h"
 #include "ranvier/transport.h"
 
