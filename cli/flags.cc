@@ -264,13 +264,10 @@ void add_unequal_workers(CLI::App& app, UnequalWorkers& workers, const std::stri
 
 double link_rate_of(const std::string& word, std::string_view or_several) {
   const auto rate = parse_rate(word);
-  if (!rate)
-    throw Error(ErrorKind::usage,
-                fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB{}", word, or_several));
+  if (!rate) refuse(fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB{}", word, or_several));
   constexpr double least = 125, most = 125e12;  // as of the files of probe
   if (!(*rate >= least && *rate <= most))
-    throw Error(ErrorKind::usage,
-                fmt::format("--link-rate {} is not from 1kbit to 1000000Gbit a second, which links have", word));
+    refuse(fmt::format("--link-rate {} is not from 1kbit to 1000000Gbit a second, which links have", word));
   return *rate;
 }
 

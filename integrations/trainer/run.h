@@ -88,6 +88,8 @@ class Run {
   std::unique_ptr<Synchronizer> make_synchronizer(const std::string& policy, std::size_t complete);
   void begin_policy();
   void renew_synchronizer(const std::string& policy);
+  // Periods begin anew at this step.
+  void synchronize_by(const std::string& policy);
   void exchange_gradients();
   void choose_policy();
   void prepare(const std::string& policy);

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "integrations/trainer/run.h"
@@ -60,10 +59,7 @@ void Run::go_on_from_kept(const std::vector<std::int64_t>& has_kept) {
   seconds_before_ = numbers[1];
   take_kept_history(root);
   // Periods begin anew at this step, which was not known when the policy was made.
-  auto before = std::exchange(sync_, make_synchronizer(first_, step_));  // buckets know its exchange
-  buckets_.exchange_by(gradient_exchange());
-  before.reset();
-  begin_policy();
+  synchronize_by(first_);
   keep(step_);
   const std::size_t seen = result_.history.empty() ? 0 : result_.history.back().step;
   if (step_ > seen && is_evaluation_due()) evaluate();

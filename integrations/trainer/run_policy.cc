@@ -51,6 +51,10 @@ void Run::renew_synchronizer(const std::string& policy) {
   }
   if (!is_equal) comm_.broadcast(memory_of(optimizer_->state()), 0);
   account_.add_traffic(mark, *sync_);
+  synchronize_by(policy);
+}
+
+void Run::synchronize_by(const std::string& policy) {
   auto before = std::exchange(sync_, make_synchronizer(policy, step_));  // its exchange lives while buckets know it
   exchange_gradients();
   before.reset();

@@ -189,7 +189,7 @@ class Synchronization(Attached):
         self._by_gradients = 0  # the level over which this step's were averaged
         self.decisions: list[tuple[int, str, str]] = []  # of 'auto': behind so many steps, the policy, and why
         self._made: list[dist.ProcessGroup] = []  # by attach(), for this
-        self._lost_share = 0.0
+        self._lost_share: float | None = None  # of all training, once the groups that know it are gone
         self._group = group if group is not None else dist.group.WORLD
         self._rank, self._world = dist.get_rank(self._group), dist.get_world_size(self._group)
         is_auto = operators.chosen_by_measuring(sync)
@@ -318,8 +318,7 @@ class Synchronization(Attached):
             return
         try:
             self._bring_together()
-            if self._coded_gradients:
-                self._lost_share = self._coded_gradients.lost_share()
+            self._lost_share = self.lost_share
             leave(self._made, self._group, self.join_device)
         finally:
             self._connection, self._pushes = None, None
@@ -589,7 +588,9 @@ class Synchronization(Attached):
 
     @property
     def lost_share(self) -> float:
-        return self._coded_gradients.lost_share() if self._coded_gradients and self._hooks else self._lost_share
+        if self._lost_share is not None:
+            return self._lost_share
+        return self._coded_gradients.lost_share() if self._coded_gradients else 0.0
 
     def _choose(self, auto: Auto) -> None:
         """Replicas meet before another policy takes over."""

@@ -312,30 +312,31 @@ class Synchronizer::Impl {
       Team* const leaders = teams_.leaders(each.level);
       Team* const inside = teams_.whole(each.inside);
       if (each.what == SyncAction::What::finish_average) {
-        const bool moved = averages_[each.level - first_parameter_level()]->finish(parameters);
-        if (!moved) continue;
         used_.taken_up(each.level);
-        if (inside != nullptr) count_round(*inside);
+        const bool moved = averages_[each.level - first_parameter_level()]->finish(parameters);
+        if (moved && inside != nullptr) count_round(*inside);
         continue;
       }
+      const bool begins = each.what == SyncAction::What::begin_average;
       const auto used = used_.since(each.level);
+      if (begins)
+        used_.begun(each.level);
+      else
+        used_.made(each.level);
       const double of_level = teams_.sum(each.level, used);
       // Nobody has come from where they all are, or all of this group agree already.
       if (of_level == 0 || (teams_.parts(each.level) == 1 && each.outer.is_plain())) {
-        used_.made(each.level);
         agree(each.level, parameters);
         continue;
       }
       // A leader speaks for its inner group, of all that the groups of this level hold.
       const double weight = teams_.sum(each.inside, used) * static_cast<double>(teams_.parts(each.level)) / of_level;
       ParameterAverage& average = *averages_[each.level - first_parameter_level()];
-      if (each.what == SyncAction::What::begin_average) {
+      if (begins) {
         average.begin(parameters, weight);
-        used_.begun(each.level);
         if (leaders != nullptr) count_round(*leaders);
         continue;
       }
-      used_.made(each.level);
       if (closes == Closes::yes)
         average.close(parameters, weight);
       else
