@@ -76,8 +76,17 @@ struct ExpectedWorld {
     throw Error(ErrorKind::timeout,
                 fmt::format("rank{} {} of a {} of {} did not come in time; {}, or allow more time ({})",
                             ranks.size() > 1 ? "s" : "", fmt::join(numbers, ", "), kind(), world,
-                            who_came_elsewhere(texts), timeout_name),
+                            what_to_do(ranks, texts), timeout_name),
                 ranks.front());
+  }
+  std::string what_to_do(const std::vector<Rank>& missing, const std::vector<std::optional<std::string>>& texts) const {
+    const bool have_left_texts = std::all_of(missing.begin(), missing.end(), [&](Rank rank) {
+      const auto& text = texts[static_cast<std::size_t>(rank)];
+      return text && !other_size(text);
+    });
+    return have_left_texts ? "what is theirs in the store is of an earlier attempt or another job: start all of them, "
+                             "and give each job a store of its own"
+                           : who_came_elsewhere(texts);
   }
   // It may have done so in an earlier attempt: nobody who comes in time is refused for that.
   std::string who_came_elsewhere(const std::vector<std::optional<std::string>>& texts) const {
@@ -130,7 +139,7 @@ std::optional<std::string> find(Store& store, const std::string& key) {
   }
 }
 
-// What a rank looks at while it waits for others to come to a group: whether it does so in vain.
+// What a rank looks at while it waits for others: whether it does so in vain.
 class Watch {
  public:
   // `again` stands in front of all names, and `text` is what this rank has left.
@@ -145,27 +154,48 @@ class Watch {
 
   // Throws what it finds; looks into the store now and then.
   void look() {
-    if (!expected_.some_may_be_lost()) return;
+    if (expected_.some_may_be_lost()) {
+      look_for_lost();
+    } else if (is_due()) {
+      throw_if_replaced();
+    }
+  }
+
+ private:
+  bool is_due() {
+    if (steady_clock::now() < due_) return false;
+    due_ = steady_clock::now() + between_looks_into_store;
+    return true;
+  }
+
+  void look_for_lost() {
     try {
       expected_.throw_if_lost();
     } catch (const Error&) {  // who leaves may have found what this rank is about to find
       if (const auto others = find_others()) throw *others;
       throw;
     }
-    if (steady_clock::now() < due_) return;
-    due_ = steady_clock::now() + between_looks_into_store;
-    throw_if_doubled();
+    if (!is_due()) return;
+    throw_if_replaced();
     // Once more, for those who come just now.
     if (const auto others = find_others(); others && std::exchange(knew_, true)) throw *others;
   }
 
- private:
   std::string key(std::string_view name, Rank rank) const { return fmt::format("{}{}/{}", again_, name, rank); }
 
-  void throw_if_doubled() const {
+  void throw_if_replaced() const {
     const auto found = find(store_, key("rank", rank_));
-    if (!found || *found == text_) return;
-    store_.set(key("rank", rank_), text_);  // so that the other one learns it, too
+    if (!found)
+      throw Error(
+          ErrorKind::unreachable,
+          fmt::format("what {} left in the store is gone, and nobody can meet it; keep the store, or its folder, "
+                      "until all ranks of a {} have met",
+                      expected_.names(rank_), expected_.kind()),
+          rank_);
+    if (*found == text_) return;
+    // So that the other one learns it, too. Who comes as a rank of a world may be that one's next attempt, which this
+    // one, forgotten by a launcher, is not to end.
+    if (!expected_.names.is_world()) store_.set(key("rank", rank_), text_);
     throw_doubled(expected_, rank_);
   }
 
@@ -216,7 +246,7 @@ std::optional<std::string> read(Store& store, std::string_view name, Rank peer, 
   for (;;) {
     const auto left =
         std::max(std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now()), milliseconds(0));
-    const auto slice = expected.some_may_be_lost() ? std::min(left, patience) : left;
+    const auto slice = std::min(left, patience);
     try {
       return store.get(key, slice);
     } catch (const Error& error) {

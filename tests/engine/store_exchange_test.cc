@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -15,6 +16,7 @@
 #include "ranvier/error.h"
 #include "support/on_threads.h"
 #include "support/refusal.h"
+#include "support/temporary_folder.h"
 
 namespace ranvier::engine {
 namespace {
@@ -139,6 +141,58 @@ TEST(StoreExchange, ASecondProcessOfTheSameRankIsNoticedWhenAllHaveCome) {
   for (std::thread& each : processes) each.join();
   EXPECT_EQ(told, 1);
   EXPECT_EQ(met, 2);
+}
+
+bool has(Store& store, const std::string& key) {
+  try {
+    store.get(key, 0ms);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Who came first leaves, though others of its world are still to come; who came later may be its next attempt.
+TEST(StoreExchange, WhoIsReplacedInAWorldIsToldWithoutWaitingForTheOthers) {
+  const auto store = memory_store();
+  std::thread first([&] {
+    EXPECT_EQ(support::refusal([&] { exchange_through(*store, 1, 3)("text", steady_clock::now() + 10min); },
+                               ErrorKind::config),
+              "another process came as rank 1 as well; give each a rank of its own");
+  });
+  while (!has(*store, "rank/1")) std::this_thread::yield();
+  const auto old = store->get("rank/1", 0ms);
+  std::thread second([&] { EXPECT_NO_THROW(exchange_through(*store, 1, 3)("text", steady_clock::now() + 10min)); });
+  first.join();
+  EXPECT_NE(store->get("rank/1", 0ms), old);
+  support::on_threads(
+      2, [&](Rank i) { EXPECT_NO_THROW(exchange_through(*store, 2 * i, 3)("text", steady_clock::now() + 10min)); });
+  second.join();
+}
+
+TEST(StoreExchange, SaysThatWhatItLeftIsGone) {
+  const support::TemporaryFolder folder;
+  const auto store = file_store(folder.path() / "store");
+  std::thread remover([&] {
+    while (!has(*store, "rank/0")) std::this_thread::yield();
+    std::filesystem::remove_all(folder.path() / "store");
+  });
+  EXPECT_EQ(support::refusal([&] { exchange_through(*store, 0, 2)("text", steady_clock::now() + 10min); },
+                             ErrorKind::unreachable),
+            "what rank 0 left in the store is gone, and nobody can meet it; keep the store, or its folder, until all "
+            "ranks of a world have met");
+  remover.join();
+}
+
+// Ranks of the other one have met each other.
+TEST(StoreExchange, SaysThatWhatOthersLeftIsOfAnotherJob) {
+  const auto store = memory_store();
+  meet_all(*store, 2, "another job ", 0, 0ms);
+  EXPECT_EQ(support::refusal([&] { exchange_through(*store, 1, 2)("text", steady_clock::now() + 100ms); },
+                             ErrorKind::timeout),
+            "rank 0 of a world of 2 did not come in time; what is theirs in the store is of an earlier attempt or "
+            "another job: start all of them, and give each job a store of its own, or allow more time (join_timeout, "
+            "--join-timeout)");
 }
 
 TEST(StoreExchange, NamesThoseOfAGroupByTheirNumbersInTheWorld) {
