@@ -310,6 +310,8 @@ struct UdpOptions {
   std::string interface_address = {};  // see TcpOptions
   PortRange ports = {};                // to receive on one of
   SecurityOptions security = {};       // datagrams are encrypted where tcp would be TLS, with keys agreed on in TLS
+  // A rank that acknowledges nothing for so long counts as lost: something on the way drops UDP.
+  std::chrono::milliseconds unanswered_limit = std::chrono::seconds(10);
 };
 std::unique_ptr<Endpoint> udp_endpoint(const WorldInfo&, const UdpOptions& = {});
 

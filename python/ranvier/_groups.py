@@ -47,6 +47,21 @@ def leave(made: list[dist.ProcessGroup], group: dist.ProcessGroup, device: torch
         dist.destroy_process_group(made.pop())
 
 
+def chosen(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
+    """The group that a caller means: its own, or the default one. Refuses what torch.distributed knows no ranks of."""
+    if group is None:
+        dist.get_world_size()  # torch's word for a program that has no groups yet
+        return dist.group.WORLD
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("this rank is not in the group: only those that are call with it")
+    if group not in _c10d._world.pg_group_ranks:
+        raise ValueError(
+            "torch.distributed does not know the ranks of this process group, which ProcessGroup.split_group() makes, nor of one "
+            "that was destroyed: make one by torch.distributed.new_group()"
+        )
+    return group
+
+
 def new_name() -> str:
     """That no group has, nor ever had in a store that outlives them."""
     return uuid.uuid4().hex

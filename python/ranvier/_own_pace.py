@@ -31,6 +31,7 @@ from ranvier._attachment import (
 )
 from ranvier._computing import Computing, Watch
 from ranvier._followed_plan import FollowedPlan, PlanChange
+from ranvier._groups import chosen
 from ranvier._optimizer_state import begin_with_state, heavy_ball
 from ranvier.plans import Plan
 
@@ -62,7 +63,7 @@ class OwnPace(Attached):
         self.spec, self.compress = sync, compress
         self.step = 0  # complete ones, of this rank
         self.decisions: list[tuple[int, str, str]] = []  # only 'auto' takes any
-        self._group = group if group is not None else dist.group.WORLD
+        self._group = chosen(group)
         self._world = dist.get_world_size(self._group)
         with telling_others(self._group):
             self._take(model, optimizer)

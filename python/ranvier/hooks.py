@@ -43,7 +43,7 @@ from ranvier._agreement import given_by_all, telling_others
 from ranvier._bounded import Lossy, exchange_of_gradients, lost_share_of
 from ranvier._exchanges import Exchange, Plain, Went, make_exchange
 from ranvier._followed_plan import FollowedPlan, PlanChange
-from ranvier._groups import follow_in, new_name
+from ranvier._groups import chosen, follow_in, new_name
 from ranvier._memory import Memories, owed_elsewhere, require_record
 from ranvier._nodes import keeps_steps, speakers
 from ranvier._step_times import BucketTimes, StepSeconds
@@ -105,7 +105,7 @@ class CompressionState:
         self._take(group, plan)
 
     def _take(self, group: dist.ProcessGroup | None, plan: Plan | None = None) -> "tuple[Wire, Exchange]":
-        whole = group if group is not None else dist.group.WORLD
+        whole = chosen(group)
         with telling_others(whole):
             make_exchange(self.spec, dist.get_world_size(whole))
             if plan is not None and plan.sync != "bsp":

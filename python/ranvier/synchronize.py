@@ -45,7 +45,7 @@ from ranvier._exchanges import make_exchange
 from ranvier._followed_plan import FollowedPlan, PlanChange
 from ranvier._delayed import Delayed
 from ranvier._fragments import Fragments
-from ranvier._groups import follow_in, gathering, group_like, leave
+from ranvier._groups import chosen, follow_in, gathering, group_like, leave
 from ranvier._memory import require_record
 from ranvier._optimizer_state import begin_with_state, share_state
 from ranvier._own_pace import OwnPace
@@ -137,7 +137,7 @@ def attach(
     itself), and for an optimizer that evaluates the model several times in a step (LBFGS); in a step, for parameters that were
     added or unfrozen since; TypeError for a spec or a place that is no str, steps that are no int and samples that are no number.
     """
-    with telling_others(group if group is not None else dist.group.WORLD):
+    with telling_others(chosen(group)):
         plan = sync if isinstance(sync, Plan) else None
         if plan is not None and (place or compress != "none"):
             raise ValueError("a plan says place and codec itself: leave out place= and compress=, or name the policy")
@@ -190,7 +190,7 @@ class Synchronization(Attached):
         self.decisions: list[tuple[int, str, str]] = []  # of 'auto': behind so many steps, the policy, and why
         self._made: list[dist.ProcessGroup] = []  # by attach(), for this
         self._lost_share: float | None = None  # of all training, once the groups that know it are gone
-        self._group = group if group is not None else dist.group.WORLD
+        self._group = chosen(group)
         self._rank, self._world = dist.get_rank(self._group), dist.get_world_size(self._group)
         is_auto = operators.chosen_by_measuring(sync)
         with telling_others(self._group):

@@ -20,6 +20,7 @@
 #include "base/host.h"
 #include "engine/card.h"
 #include "ranvier/error.h"
+#include "ranvier/timeouts.h"
 #include "schedule/spelling.h"
 #include "transport/paired.h"
 #include "transport/tcp_door.h"
@@ -112,7 +113,11 @@ std::unique_ptr<Endpoint> endpoint_between_hosts(std::string_view name, const Wo
     return ucx_endpoint(info, {.interface_address = options.interface_address, .ports = options.ports});
   if (name == "udp")
     return transport::udp_endpoint_at(
-        door, info, {.interface_address = options.interface_address, .ports = options.ports, .security = security});
+        door, info,
+        {.interface_address = options.interface_address,
+         .ports = options.ports,
+         .security = security,
+         .unanswered_limit = std::max(UdpOptions{}.unanswered_limit, 2 * bounded(options.dead_after))});
   const TcpOptions tcp{
       .interface_address = options.interface_address, .sockets = options.tcp_sockets, .security = security};
   return name == "grpc" ? transport::grpc_endpoint_at(door, info, tcp) : transport::tcp_endpoint_at(door, info, tcp);

@@ -15,6 +15,7 @@ class UdpEndpoint final : public Endpoint {
  public:
   UdpEndpoint(const WorldInfo& info, const UdpOptions& options, std::shared_ptr<TcpDoor> door)
       : info_(info),
+        unanswered_limit_(options.unanswered_limit),
         socket_(std::make_unique<UdpSocket>(options.interface_address, options.ports)),
         meeting_(info, options, std::move(door)),
         address_(meeting_.address()) {
@@ -27,11 +28,12 @@ class UdpEndpoint final : public Endpoint {
                                      std::chrono::steady_clock::time_point deadline) override {
     const auto parsed = parse_addresses<UdpAddress>("udp", info_.world, addresses);
     const auto secrets = meeting_.connect(parsed, deadline);
-    return udp_transport(info_, std::move(socket_), parsed, secrets, deadline);
+    return udp_transport(info_, std::move(socket_), parsed, secrets, unanswered_limit_, deadline);
   }
 
  private:
   const WorldInfo info_;
+  const std::chrono::milliseconds unanswered_limit_;
   std::unique_ptr<UdpSocket> socket_;
   UdpMeeting meeting_;
   UdpAddress address_;

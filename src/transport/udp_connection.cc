@@ -387,6 +387,7 @@ void UdpConnection::on_time(Time now) {
   if (recovery_.due() > now) return;
   const int before = recovery_.silences();
   learn(recovery_.on_time(now));
+  if (before == 0) unanswered_since_ = now;
   if (recovery_.silences() > before && recovery_.silences() >= silences_to_doubt_size && !local()) {
     size_.large_ones_vanish();
     ask_small_ = true;

@@ -90,6 +90,10 @@ class UdpConnection {
   bool received_since(Time time) const { return newest_at_ >= time; }
   // As PacketSize has it.
   bool is_too_narrow(Time now) const { return size_.is_too_narrow(now); }
+  // For how long packets have gone out again and again of which none was acknowledged.
+  Duration unanswered(Time now) const {
+    return recovery_.silences() < silences_that_tell ? Duration(0) : now - unanswered_since_;
+  }
   // For how long nobody need look at what arrives: where acknowledgements are what sending waits for, for half as long
   // as the line has something to send without them.
   Duration may_rest() const;
@@ -112,6 +116,9 @@ class UdpConnection {
   UdpCounts counts() const { return {recovery_.packets_sent(), recovery_.packets_lost(), repeated_}; }
 
  private:
+  // A host that stood still for long has timers that are all overdue at once.
+  static constexpr int silences_that_tell = 8;
+
   bool local() const { return options_.local_window > 0; }
   std::size_t window() const;
   bool may_depart(Time now);
@@ -159,6 +166,7 @@ class UdpConnection {
   Acknowledgement acknowledgement_;  // memory to make one in, which is too much of it to be cleared for each packet
 
   Time heard_at_{};
+  Time unanswered_since_{};  // the first of the recovery's silences in a row
   Time last_probe_at_{};
   std::uint64_t repeated_ = 0;
   bool gone_ = false;

@@ -55,8 +55,9 @@ struct Peer {
 class UdpTransport final : public Transport, private PartialMessages {
  public:
   UdpTransport(const WorldInfo& info, std::unique_ptr<UdpSocket> socket, const std::vector<UdpAddress>& addresses,
-               const std::vector<std::optional<UdpSecrets>>& secrets)
+               const std::vector<std::optional<UdpSecrets>>& secrets, std::chrono::milliseconds unanswered_limit)
       : info_(info),
+        unanswered_limit_(unanswered_limit),
         key_(addresses[own()].key),
         socket_(std::move(socket)),
         greeting_(info, *socket_, addresses,
@@ -353,6 +354,7 @@ class UdpTransport final : public Transport, private PartialMessages {
       if (peer.due <= now) {
         peer.connection->on_time(now);
         if (peer.connection->is_too_narrow(now)) throw_narrow(peer);
+        if (peer.connection->unanswered(now) >= unanswered_limit_) throw_unanswered(peer);
         transmit(peer, now);
       }
       next_due_ = std::min(next_due_, peer.due);
@@ -418,6 +420,17 @@ class UdpTransport final : public Transport, private PartialMessages {
     throw Error(ErrorKind::config,
                 fmt::format("rank {} can send no more to rank {} by udp: {}", info_.rank, rank,
                             mtu_complaint(ip_of(peer.address))),
+                rank);
+  }
+
+  // Its heartbeats, which go by tcp, may still come.
+  [[noreturn]] void throw_unanswered(const Peer& peer) const {
+    const auto rank = static_cast<Rank>(&peer - peers_.data());
+    throw Error(ErrorKind::peer_lost,
+                fmt::format("rank {} has acknowledged nothing by udp that rank {} sent to {} for {} s; does a firewall "
+                            "drop UDP by now? let it through, or choose another transport",
+                            rank, info_.rank, ip_of(peer.address),
+                            std::chrono::duration_cast<std::chrono::seconds>(unanswered_limit_).count()),
                 rank);
   }
 
@@ -499,6 +512,7 @@ class UdpTransport final : public Transport, private PartialMessages {
   }
 
   const WorldInfo info_;
+  const std::chrono::milliseconds unanswered_limit_;
   const std::uint64_t key_;
   const std::unique_ptr<UdpSocket> socket_;
   std::size_t buffered_bytes_ = UdpGreeting::largest_ring;  // of the smallest ring
@@ -528,8 +542,9 @@ class UdpTransport final : public Transport, private PartialMessages {
 
 std::unique_ptr<Transport> udp_transport(const WorldInfo& info, std::unique_ptr<UdpSocket> socket,
                                          const std::vector<UdpAddress>& addresses,
-                                         const std::vector<std::optional<UdpSecrets>>& secrets, Time deadline) {
-  auto transport = std::make_unique<UdpTransport>(info, std::move(socket), addresses, secrets);
+                                         const std::vector<std::optional<UdpSecrets>>& secrets,
+                                         std::chrono::milliseconds unanswered_limit, Time deadline) {
+  auto transport = std::make_unique<UdpTransport>(info, std::move(socket), addresses, secrets, unanswered_limit);
   transport->meet(deadline);
   return transport;
 }

@@ -20,10 +20,11 @@
 namespace ranvier::transport {
 
 // Meets the others at `addresses`, by rank, and returns when each has answered. With whom there are secrets, all
-// datagrams are sealed by them. Throws Error{unreachable}.
+// datagrams are sealed by them. Throws Error{unreachable}. `unanswered_limit`: see UdpOptions.
 std::unique_ptr<Transport> udp_transport(const WorldInfo&, std::unique_ptr<UdpSocket>,
                                          const std::vector<UdpAddress>& addresses,
                                          const std::vector<std::optional<UdpSecrets>>& secrets,
+                                         std::chrono::milliseconds unanswered_limit,
                                          std::chrono::steady_clock::time_point deadline);
 
 }  // namespace ranvier::transport

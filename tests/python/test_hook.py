@@ -322,6 +322,27 @@ def test_a_hook_does_not_mind_which_groups_a_rank_has(backend, case):
     on_ranks(2, among_groups_of_some_ranks, case, backend=backend)
 
 
+def of_unknown_ranks(rank, world):
+    """Nobody gets to the others: they would wait there."""
+    unregistered = dist.group.WORLD.split_group([0, 1], group_name="pair")
+    gone = dist.new_group()
+    dist.destroy_process_group(gone)
+    elsewhere = dist.new_group([1])
+    net = nn.Linear(4, 4)
+    for group, word in ((unregistered, "torch.distributed does not know the ranks"), (gone, "does not know the ranks"),
+                        *([(elsewhere, "this rank is not in the group")] if rank == 0 else [])):  # fmt: skip
+        with pytest.raises(ValueError, match=word):
+            ranvier.hook("int8", group)
+        for policy in ("local:4", "async"):
+            with pytest.raises(ValueError, match=word):
+                ranvier.attach(net, torch.optim.SGD(net.parameters(), lr=0.1), sync=policy, group=group)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_a_group_of_ranks_that_torch_does_not_know_is_refused(backend):
+    on_ranks(2, of_unknown_ranks, backend=backend)
+
+
 def of_a_name_that_came_again(rank, world, folder):
     name = dist.group.WORLD.group_name
     dist.destroy_process_group()

@@ -345,6 +345,42 @@ TEST(UdpConnection, knows_a_path_that_lets_only_small_packets_through_from_one_t
   }
 }
 
+// A path that loses half of all packets answers now and then; one that loses all never does. Where nothing is sent
+// there is nothing to answer.
+TEST(UdpConnection, knows_for_how_long_nothing_has_been_acknowledged) {
+  const std::vector<std::byte> memory(256 << 10);
+  for (const double loss : {0.5, 1.0}) {
+    UdpPath path({.delay = 1ms});
+    bool sends = true;
+    UdpConnection::Duration longest{};
+    const auto move = [&] {
+      while (sends && path.end(0).try_send(0, {}, memory) > 0) continue;
+      path.end(1).release(0, path.end(1).view(0).size());
+      longest = std::max(longest, path.end(0).unanswered(path.now()));
+      return false;
+    };
+    const auto move_for = [&](double seconds) { path.run(move, path.seconds() + seconds); };
+    move_for(1);
+    EXPECT_EQ(longest, 0s);
+    path.set_loss(loss);
+    move_for(30);
+    if (loss < 1) {
+      EXPECT_LT(longest, 10s);
+    } else {
+      EXPECT_GT(longest, 29s);
+    }
+    path.set_loss(0);
+    move_for(2);
+    EXPECT_EQ(path.end(0).unanswered(path.now()), 0s);
+    sends = false;
+    move_for(2);
+    longest = {};
+    path.set_loss(1);
+    move_for(30);
+    EXPECT_EQ(longest, 0s);
+  }
+}
+
 // Messages one after the other, which leave room for small ones that are acknowledged all the while: there is no
 // silence.
 TEST(UdpConnection, sends_smaller_packets_where_large_ones_begin_to_vanish_though_small_messages_arrive) {

@@ -439,6 +439,22 @@ class Losses(Blame):
             self.assertEqual((result.code, result.timed_out), (1, False), result)
             self.assertIn("rank 0 can send no more to rank 1 by udp: a link on the way has an MTU below that", result.err)
 
+    def test_of_datagrams_alone(self):
+        # Heartbeats go by tcp, and so nobody is silent.
+        with Lab(hosts=3, rate="1Gbit") as lab:
+            run = self.begin(lab, "udp")
+            began = time.monotonic()
+            words = "add table ip way; add chain ip way in { type filter hook input priority 0; }; add rule ip way in"
+            command("ip", "netns", "exec", lab.namespace(2), "nft", f"{words} ip protocol udp drop")
+            results = run.wait(limit=60)
+        for result in results:
+            self.assertEqual((result.code, result.timed_out), (1, False), result)
+            self.assertLess(result.ended - began, 30, result)
+            self.assertRegex(
+                result.err,
+                r"rank \d has acknowledged nothing by udp that rank \d sent to 10[.\d]+ for \d+ s; does a firewall drop UDP",
+            )
+
 
 if __name__ == "__main__":
     if reason := reason_to_skip():
