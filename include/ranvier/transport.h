@@ -244,6 +244,10 @@ class Transport {
   // None where others count them: the kernel, a library. Safe from any thread.
   virtual std::optional<PacketCounts> packet_counts() const { return std::nullopt; }
 
+  // When anything last came from that rank, which is asked for a sign of life, to come later; none where only the
+  // kernel or a library would know. Safe from any thread.
+  virtual std::optional<std::chrono::steady_clock::time_point> last_sign(Rank) { return std::nullopt; }
+
   // Gives up every transfer: on return no memory of callers is or will be touched, and the calls above throw or do
   // nothing. Recovery makes a new transport with the next epoch.
   virtual void cancel() = 0;

@@ -99,6 +99,11 @@ class TcpControlPlane final : public ControlPlane {
     watch_.answer_by(std::move(answering));
   }
 
+  void look_for(Signs signs) override {
+    const std::lock_guard lock(mutex_);
+    signs_ = std::move(signs);
+  }
+
   void ask(Rank whom, const Question& question) override {
     const std::lock_guard lock(mutex_);
     ControlWatch::Outcome outcome;
@@ -160,6 +165,8 @@ class TcpControlPlane final : public ControlPlane {
         const std::lock_guard lock(mutex_);
         receive_all(outcome);
         const auto now = Clock::now();
+        for (const Rank rank : signs_ ? watch_.quiet(now) : std::vector<Rank>())
+          if (const auto time = signs_(rank)) watch_.saw(rank, *time);
         watch_.tick(now, outcome);
         if (waiting_) watch_.waits_in(*waiting_, outcome);
         pass_on(outcome);
@@ -304,8 +311,9 @@ class TcpControlPlane final : public ControlPlane {
   const Rank rank_;
   const Rank world_;
   const ControlEvents events_;
-  std::mutex mutex_;  // guards watch_, links_, waiting_, stopping_ and calls_
+  std::mutex mutex_;  // guards watch_, signs_, links_, waiting_, stopping_ and calls_
   ControlWatch watch_;
+  Signs signs_;
   std::list<Link> links_;
   std::optional<MessageHeader> waiting_;  // for the control thread to tell
   bool stopping_ = false;

@@ -38,6 +38,9 @@ struct ControlEvents {
   std::function<void()> on_beat = {};          // a few times a second
 };
 
+// When anything last came from a neighbour otherwise than by the control plane, if that is known; likewise.
+using Signs = std::function<std::optional<std::chrono::steady_clock::time_point>(Rank)>;
+
 // What a rank answers; on the control thread, which it must not block.
 using Answering = std::function<std::pair<Answer, std::string>(const Question&)>;
 
@@ -53,6 +56,9 @@ class ControlPlane {
   virtual void follow(std::shared_ptr<const CallHistory> calls) = 0;
   // From now on questions of the others are answered.
   virtual void answer_by(Answering answering) = 0;
+  // From now on a neighbour of which nothing is heard is not silent while it gives other signs of life: where packets
+  // are lost tcp waits for longer and longer, and heartbeats with it.
+  virtual void look_for(Signs signs) = 0;
   // Asks another rank: see ControlWatch::ask. Safe from any thread, as is finding(): what has been answered so far.
   virtual void ask(Rank whom, const Question& question) = 0;
   virtual std::optional<Finding> finding() = 0;

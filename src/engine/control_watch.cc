@@ -64,6 +64,22 @@ void ControlWatch::heard(Rank neighbour, const News& news, Time now, Outcome& ou
   outcome.pass_on.push_back(news);
 }
 
+void ControlWatch::saw(Rank neighbour, Time time) {
+  Neighbour& seen = neighbours_.at(neighbour);
+  if (!seen.last_heard || time <= *seen.last_heard) return;
+  seen.last_heard = time;
+  seen.suspected = false;
+}
+
+std::vector<Rank> ControlWatch::quiet(Time now) const {
+  std::vector<Rank> found;
+  for (const auto& [rank, neighbour] : neighbours_)
+    if (!neighbour.ended && !has_left(rank) && neighbour.last_heard &&
+        now - *neighbour.last_heard >= options_.suspect_after / 2)
+      found.push_back(rank);
+  return found;
+}
+
 void ControlWatch::garbled(Rank neighbour, Outcome& outcome) {
   neighbours_.at(neighbour).ended = true;
   lost(neighbour,

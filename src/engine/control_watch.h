@@ -38,6 +38,9 @@ class ControlWatch {
   ControlWatch(Rank rank, Rank world, const ControlOptions& options, Time now);
 
   void heard(Rank neighbour, const News& news, Time now, Outcome& outcome);
+  // Something else came from it at `time`; and which ones have been silent for so long that this is worth a look.
+  void saw(Rank neighbour, Time time);
+  std::vector<Rank> quiet(Time now) const;
   void garbled(Rank neighbour, Outcome& outcome);
   void ended(Rank neighbour, Outcome& outcome);
   // Time passes. Call it at least every heartbeat_every(), after everything that has arrived was heard: when a call

@@ -147,6 +147,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const TransportTraits& traits() const { return traits_; }
   const FlightRecorder& recorder() const { return recorder_; }
   const Transport& transport() const { return *transport_; }
+  std::optional<std::chrono::steady_clock::time_point> last_sign(Rank rank) { return transport_->last_sign(rank); }
   const TrafficMeter& traffic() const { return traffic_; }
 
  private:

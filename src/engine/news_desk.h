@@ -46,12 +46,17 @@ class NewsDesk {
   std::vector<std::function<void(Engine&)>> early_;
 };
 
-// From now on the calls of the others are compared with those of `engine`, and it answers their questions.
+// From now on the calls of the others are compared with those of `engine`, it answers their questions, and what comes
+// over its transport shows who is there.
 inline void stand_behind(ControlPlane& control, const std::shared_ptr<Engine>& engine) {
   control.follow(engine->shared_history());
   control.answer_by([known = std::weak_ptr(engine)](const Question& question) {
     const auto alive = known.lock();
     return alive ? alive->answer(question) : std::pair<Answer, std::string>();
+  });
+  control.look_for([known = std::weak_ptr(engine)](Rank rank) {
+    const auto alive = known.lock();
+    return alive ? alive->last_sign(rank) : std::nullopt;
   });
 }
 

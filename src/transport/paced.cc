@@ -57,6 +57,7 @@ class PacedTransport final : public Transport {
   void release(Rank from, Lane lane, std::size_t bytes) override { inner_->release(from, lane, bytes); }
 
   std::optional<PacketCounts> packet_counts() const override { return inner_->packet_counts(); }
+  std::optional<std::chrono::steady_clock::time_point> last_sign(Rank from) override { return inner_->last_sign(from); }
 
   void wait(std::chrono::nanoseconds limit) override {
     if (std::exchange(held_back_, false)) {

@@ -77,6 +77,9 @@ class PairedTransport final : public Transport, public PeerMemory, public Answer
   PeerMemory* peer_memory() override { return memory_ == nullptr ? nullptr : this; }
   VendorCollectives* vendor_collectives() override { return between_->vendor_collectives(); }
   std::optional<PacketCounts> packet_counts() const override { return between_->packet_counts(); }
+  std::optional<std::chrono::steady_clock::time_point> last_sign(Rank from) override {
+    return local(from) >= 0 ? std::nullopt : between_->last_sign(from);
+  }
 
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes) override { return memory_->allocate(bytes); }
 

@@ -370,7 +370,7 @@ UdpConnection::Time UdpConnection::due(Time now) const {
   Time due = recovery_.due();
   if (recovery_.probe() || acknowledge_now_) return now;
   if (unacknowledged_ > 0) due = std::min(due, unacknowledged_since_ + acknowledgement_delay);
-  if (recovery_.in_flight() < window() && has_bytes_to_send())
+  if (recovery_.in_flight() < window() && (has_bytes_to_send() || ask_small_))
     due = std::min(due, local() || departure_ < group_end_ ? now : std::max(now, departure_));
   if (recovery_.in_flight() == 0 && waits_for_credit())
     due = std::min(due, std::max(last_probe_at_, heard_at_) + recovery_.timeout());

@@ -105,6 +105,8 @@ class UdpConnection {
   std::size_t unacknowledged() const;
   bool gone() const { return gone_; }  // the peer has said goodbye
   Time heard_at() const { return heard_at_; }
+  // Something comes from a peer that is there: with what is under way, or else with a probe.
+  void ask_for_sign() { ask_small_ |= recovery_.in_flight() == 0; }
   // The handshake's round trip, until packets tell more.
   void met(Time now, std::optional<Duration> round_trip);
 
@@ -144,7 +146,7 @@ class UdpConnection {
   LossRecovery recovery_;
   Bbr rate_;
   PacketSize size_;
-  bool ask_small_ = false;  // in silence: whether the path lets those through
+  bool ask_small_ = false;  // in silence: whether the path lets those through, and whether the peer is there
   Time departure_{};        // when the next packet would leave if they left one by one
   Time group_end_{};
   Time last_left_at_{};

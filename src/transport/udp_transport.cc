@@ -165,6 +165,15 @@ class UdpTransport final : public Transport, private PartialMessages {
     return all;
   }
 
+  std::optional<Time> last_sign(Rank from) override {
+    const std::lock_guard lock(mutex_);
+    Peer& peer = peers_[static_cast<std::size_t>(from)];
+    if (!peer.connection || cancelled_ || keeper_.problem()) return std::nullopt;
+    peer.connection->ask_for_sign();
+    note_due(peer, Clock::now());  // who moves packets sends it
+    return peer.connection->heard_at();
+  }
+
   void wait(Duration limit) override {
     const Time until = Clock::now() + std::min<Duration>(limit, 1h);
     for (;;) {

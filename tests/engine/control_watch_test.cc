@@ -304,6 +304,23 @@ TEST_F(Silence, ThatEndsInTimeIsForgiven) {
   EXPECT_THAT(outcome.log, ElementsAre("rank 1 silent for 1.0 s"));
 }
 
+TEST_F(Silence, IsNoneWhereOtherSignsComeInTime) {
+  advance(1s, true);
+  const auto heard = now;
+  EXPECT_THAT(watch.quiet(now), IsEmpty());
+  for (int i = 0; i < 40; ++i) {
+    const auto outcome = advance(500ms, false);
+    EXPECT_FALSE(outcome.fault);
+    EXPECT_THAT(outcome.log, IsEmpty());
+    EXPECT_THAT(watch.quiet(now), ElementsAre(1));
+    watch.saw(1, now);
+    EXPECT_THAT(watch.quiet(now), IsEmpty());
+  }
+  watch.saw(1, heard);  // which says nothing new
+  EXPECT_FALSE(advance(2750ms, false).fault);
+  EXPECT_TRUE(advance(250ms, false).fault);
+}
+
 TEST_F(Silence, BeforeTheFirstSignIsAllowed) {
   const auto outcome = advance(100s, false);
   EXPECT_FALSE(outcome.fault);

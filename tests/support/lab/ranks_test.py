@@ -439,6 +439,20 @@ class Losses(Blame):
             self.assertEqual((result.code, result.timed_out), (1, False), result)
             self.assertIn("rank 0 can send no more to rank 1 by udp: a link on the way has an MTU below that", result.err)
 
+    def test_of_heartbeats_alone_is_none_where_datagrams_come(self):
+        # As where so many packets are lost that tcp waits for longer than a rank may be silent.
+        with Lab(hosts=2, rate="1Gbit") as lab:
+            run = self.begin(lab, "udp")
+            way = ["ip", "netns", "exec", lab.namespace(1), "nft"]
+            command(*way, "add table ip way; add chain ip way in { type filter hook input priority 0; }; add rule ip way in ip protocol tcp drop")
+            time.sleep(8)
+            self.assertEqual(run.running(), [0, 1], [run.said(host, "err") for host in range(2)])
+            command(*way, "delete table ip way")
+            began = time.monotonic()
+            run.kill(1)
+            results = run.wait(limit=30)
+            self.assert_blamed(results, 1, began, SILENCE_BOUND_S)
+
     def test_of_datagrams_alone(self):
         # Heartbeats go by tcp, and so nobody is silent.
         with Lab(hosts=3, rate="1Gbit") as lab:
