@@ -57,6 +57,22 @@ class Memory:
             values += self.owed
             self.owed = _nothing()
 
+    def take_back(self, index: int, average: Tensor, kinds: Iterable[str]) -> None:
+        """The average of that parameter nobody takes: what has been paid out for it is held back still. `kinds`: of those who
+        send codes. (Where changes are coded estimates follow the gradient, and owe nothing.)"""
+        if "last" in kinds:
+            return
+        if "residual" not in kinds:
+            if bool(average.any()):
+                self._owes()[self.slices()[index]] += average
+        elif self.residual.numel() > 0:
+            self.residual[self.slices()[index]] += average
+
+    def _owes(self) -> Tensor:
+        if self.owed.numel() == 0:
+            self.owed = torch.zeros(sum(self.sizes()))
+        return self.owed
+
     def record_of(self, parameter: Tensor) -> dict[str, Any]:
         """Of one parameter, for a checkpoint; clones."""
         index = next(i for i, candidate in enumerate(self.parameters) if candidate is parameter)
@@ -130,8 +146,7 @@ class Memories:
             moves = old.last.numel() == 0 and ("residual" not in kinds or "last" in kinds)
             for owed in (old.owed, old.residual) if moves else (old.owed,):  # once: see pay()
                 if owed.numel() > 0:
-                    memory.owed = memory.owed if memory.owed.numel() > 0 else torch.zeros(sum(memory.sizes()))
-                    memory.owed[place] += owed[old.slices()[at]]
+                    memory._owes()[place] += owed[old.slices()[at]]
             for kind in kinds:
                 before = getattr(old, kind)
                 if before.numel() > 0 and not (moves and kind == "residual"):  # else another codec kept it, or did not

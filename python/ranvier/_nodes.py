@@ -37,6 +37,11 @@ def speakers(exchange: Exchange) -> list[int]:
     return exchange.speakers if isinstance(exchange, BetweenNodes) else []
 
 
+def kinds_of_codes(exchange: Exchange) -> tuple[str, ...]:
+    """What is kept where codes are made, which may be on other ranks."""
+    return exchange.between.kinds if isinstance(exchange, BetweenNodes) else exchange.kinds
+
+
 class BetweenNodes:
     """The ranks of a node add up their floats, the first of them averages by codes with those of other nodes, and tells its
     node. A node's line carries one code of the bucket then, and not one of each of its ranks."""

@@ -17,7 +17,7 @@ from ranvier._bounded import lost_share_of
 from ranvier._exchanges import Exchange, Plain, make_exchange
 from ranvier._groups import follow_in, group_like
 from ranvier._memory import Memories, owed_elsewhere
-from ranvier._nodes import exchange_over, keeps_steps, speakers
+from ranvier._nodes import exchange_over, keeps_steps, kinds_of_codes, speakers
 from ranvier._wire import Wire
 
 
@@ -156,6 +156,15 @@ class CodedTeam:
         self._number += 1
         spread(values, tensors)
         return wire.bytes_sent - before
+
+    def take_back(self, averages: list[Tensor], used: list[bool]) -> None:
+        """Of those that are not `used`, the averages of last time are given to nobody, and are owed still."""
+        if all(used):
+            return
+        memory = self._memories.of(self._parameters, self._exchange.kinds)
+        for index, (average, is_used) in enumerate(zip(averages, used, strict=True)):
+            if not is_used:
+                memory.take_back(index, flat([average]), kinds_of_codes(self._exchange))
 
     def follow(self, table: str) -> None:
         """Algorithms from now on, of all who share these connections."""

@@ -537,6 +537,8 @@ class Synchronization(Attached):
             self._average([*gradients, travelling], members, weight)
             marks = [mark != 0 for mark in travelling.tolist()]
         used = marks[: len(own_use)]
+        if coded:
+            coded.take_back(gradients, used)
         for parameter, gradient, is_used in zip(self._parameters, gradients, used, strict=True):
             if parameter.grad is None and is_used:
                 parameter.grad = gradient
@@ -636,18 +638,21 @@ class Synchronization(Attached):
                         self.rounds += 1
                     continue
                 self._seen[asked.level] = 0
-                if asked.level == self._last:
+                # Of averages under way buffers are no part: what this one has seen is less than what they have.
+                buffers = [] if asked.level == self._last and self._policy.delays_averages() else self._buffers
+                if asked.level == self._last and buffers:
                     self._seen_by_buffers = 0
                 leaders, inside = self._teams.leaders[asked.level], self._teams.whole[asked.inside]
                 if leaders is not None:
                     weight = self._teams.weight(asked.inside, asked.level, weights)
                     if self._anchor and asked.level == self._last and not closes:
                         spread = self._average_change(asked, leaders, weight)
-                        self._average(self._buffers, leaders, weight)
+                        self._average(buffers if inside is None else [], leaders, weight)
                     else:
-                        self._average([*self._parameters, *self._buffers], leaders, weight)
-                if inside is not None:
-                    inside.tell([*self._parameters, *self._buffers])
+                        self._average([*self._parameters, *(buffers if inside is None else [])], leaders, weight)
+                if inside is not None:  # gradients have made its parameters equal, but not its buffers
+                    inside.tell(self._parameters)
+                    self._average(buffers, self._teams.whole[asked.level], self._teams.weight(0, asked.level, weights))
                 if asked.level == self._last:
                     self._agree()
             return spread
@@ -660,7 +665,9 @@ class Synchronization(Attached):
         average = asked.fragment - self._policy.fragments()  # counted from behind the last level
         weights = self._weights(self._last, self._seen[average])
         self._seen[average] = 0
-        self._under_way.begin(asked.fragment, self._teams.weight(0, self._last, weights) if weights else 1.0, closes)
+        # Where training ends as a part has left, ranks have used nothing since, and differ nevertheless.
+        weight = self._teams.weight(0, self._last, weights or self._samples)
+        self._under_way.begin(asked.fragment, weight, closes)
         self.rounds += 1
 
     def _push(self, hops: int) -> None:

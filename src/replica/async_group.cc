@@ -162,6 +162,7 @@ void AsyncGroup::look_ahead(std::span<float> values, Has has) {
   }
   const auto factor = static_cast<float>(momentum_.factor);
   for (std::size_t i = 0; i < momentum_.velocity.size(); ++i) {
+    if (has == Has::momentum && values[i] == 0) continue;  // nobody has stepped it, and its momentum stays
     const float left = factor * momentum_.velocity[i];
     const float gradient = has == Has::gradient ? values[i] : values[i] - left;
     const float velocity = momentum_.velocity[i] = has == Has::gradient ? left + values[i] : values[i];

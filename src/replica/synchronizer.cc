@@ -266,11 +266,13 @@ class Synchronizer::Impl {
   std::size_t first_parameter_level() const { return ranvier::first_parameter_level(*policy_); }
 
   std::size_t own() const { return static_cast<std::size_t>(comm_.rank()); }
-  // In an average of everybody: 1 where all have used as many samples since the last one of it.
+  // In an average of everybody: 1 where all have used as many samples since the last one of it. Where training ends as
+  // a streamed part has left they have used none since, and differ nevertheless.
   double own_weight(std::size_t average) const {
-    const auto used = used_.since(average);
+    auto used = used_.since(average);
+    if (std::ranges::all_of(used, [](double each) { return each == 0; })) used = samples_;
     const double all = std::accumulate(used.begin(), used.end(), 0.0);
-    return all > 0 ? used[own()] * static_cast<double>(comm_.world()) / all : 1;
+    return used[own()] * static_cast<double>(comm_.world()) / all;
   }
 
   void count_round(const Team& team) {

@@ -9,6 +9,7 @@ from ranks import on_ranks
 from ranvier._rates import BITS
 from test_synchronize import BATCH, STEPS, flat, network, optimizer_for, train
 from test_uneven import EPOCHS, train_unevenly
+from torch import nn
 
 WORLD = 4
 EACH = BATCH // WORLD
@@ -174,6 +175,47 @@ def test_what_gradients_were_held_back_is_no_change_of_parameters():
         assert any(record is not None for record in of_gradients["kept"]), "gradients are owed something"
         for step, (one, other) in enumerate(zip(trace, local, strict=True)):
             assert torch.equal(one, other), f"step {step} behind the synchronous ones"
+
+
+class Branches(nn.Module):
+    """Of which steps use one or both."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.zeros(16, 4)), nn.Parameter(torch.zeros(8, 8))
+
+    def forward(self, of_a, of_b):
+        return (self.a * of_a).sum() + ((self.b * of_b).sum() if of_b is not None else 0)
+
+
+def with_an_unused_branch(rank, world, codec):
+    """Of the branch what has been applied and is owed, and its gradients, all of them by all ranks."""
+    net = Branches()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    sync = ranvier.attach(net, optimizer, compress=codec)
+    generator = torch.Generator().manual_seed(rank)
+    given = torch.zeros_like(net.b)
+    for step in range(12):
+        of_a = torch.randn(net.a.shape, generator=generator) if step % 4 == 0 else torch.zeros_like(net.a)
+        of_b = torch.randn(net.b.shape, generator=generator) if step in (0, 7) and (step == 0 or rank == 0) else None
+        optimizer.zero_grad()
+        before = net.b.detach().clone()
+        net(of_a, of_b).backward()
+        optimizer.step()
+        if step not in (0, 7):
+            assert torch.equal(before, net.b), "nobody has used it"
+        given += of_b if of_b is not None else 0
+    owed = sync.state_dict()["coded"][0]["kept"][1]["residual"].view_as(given).clone()
+    for each in (owed, given):
+        torch.distributed.all_reduce(each)
+    return -world * net.b.detach() + owed, given
+
+
+@pytest.mark.parametrize("codec", ["topk:0.1+int8", "int4:ef=1", "sign", "powersgd:1", "thc:8", "switchml"])
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_what_is_owed_to_a_parameter_waits_until_somebody_uses_it(backend, codec):
+    for come, given in on_ranks(3, with_an_unused_branch, codec, backend=backend):
+        assert torch.allclose(come, given, atol=1e-4)
 
 
 def in_a_join(rank, world):

@@ -134,6 +134,31 @@ def test_the_momentum_of_sgd_looks_ahead_to_what_others_push(nesterov):
         assert torch.allclose(weight, torch.full((1, 5), 8 - 0.5 * pushed * (1 + 2) / 2))
 
 
+def where_nobody_steps(rank, world, nesterov):
+    net = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=nesterov)
+    sync = ranvier.attach(net, optimizer, "async:staleness=0")
+    moved = []
+    for step in range(7):
+        net.weight.grad = None if step == 5 else torch.ones_like(net.weight)
+        net.bias.grad = torch.ones_like(net.bias)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.0 if step == 6 else 0.1
+        sync.meet()
+        before = net.weight.detach().clone()
+        optimizer.step()
+        sync.meet()
+        moved.append(not torch.equal(before, net.weight))
+    sync.finish()
+    return moved
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_what_nobody_steps_stays_where_it_is(nesterov):
+    for moved in on_ranks(2, where_nobody_steps, nesterov, backend="gloo"):
+        assert moved == [True] * 5 + [False] * 2
+
+
 def of_another_type(rank, world):
     net = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 4)).to(torch.bfloat16)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)

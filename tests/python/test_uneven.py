@@ -251,6 +251,51 @@ def test_buffers_are_weighted_by_all_that_a_rank_has_seen():
         assert mean == pytest.approx((6 * 0 + 1 * 1) / 7)
 
 
+def of_changing_batches(rank, world, spec, place):
+    net = nn.Linear(1, 1)
+    net.register_buffer("seen", torch.zeros(1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    sync = ranvier.attach(net, optimizer, spec, place=place)
+    for step in range(6):
+        if step in (0, 5):
+            sync.set_samples(9 - 2 * rank if step == 0 else 1)
+        optimizer.zero_grad()
+        net(torch.ones(1, 1)).sum().backward()
+        net.seen.fill_(float(rank))
+        optimizer.step()
+    sync.finish()
+    return net.seen.item()
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [("bsp", ""), ("node:16", "node=2"), ("node:16", ""), ("hierarchy:node=1,world=16", "node=2"), ("local:4,delay=1", ""),
+     ("node:4,delay=1", "node=2"), ("diloco:4,fragments=2", "")],
+)  # fmt: skip
+def test_buffers_of_all_ranks_count_by_all_their_samples(spec, place):
+    samples = [5 * (9 - 2 * rank) + 1 for rank in range(4)]
+    expected = sum(rank * each for rank, each in enumerate(samples)) / sum(samples)
+    for seen in on_ranks(4, of_changing_batches, spec, place, backend="gloo"):
+        assert seen == pytest.approx(expected)
+
+
+def behind_a_part_that_just_left(rank, world):
+    net = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(net.weight)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    sync = ranvier.attach(net, optimizer, "diloco:2,fragments=1,delay=1,merge=1,rate=1,momentum=0")
+    sync.set_samples(1 + 8 * rank)
+    for _ in range(2):
+        net.weight.grad = torch.full_like(net.weight, -1.0 if rank == 0 else 0.0)
+        optimizer.step()
+    sync.finish()
+    return net.weight.item()
+
+
+def test_the_last_mean_is_by_samples_though_none_have_been_used_since_a_part_left():
+    assert on_ranks(2, behind_a_part_that_just_left, backend="gloo") == [pytest.approx(0.2)] * 2
+
+
 def adaptive(rank, world):
     net = network()
     optimizer = optimizer_for("sgd", net)

@@ -56,6 +56,25 @@ TEST(Synchronizer, TheMeanOfAllReplicasIsTheirsByWeight) {
             {.way = "shm"});
 }
 
+// The part has left with the last step, and replicas keep what they have made of it: nobody has used a sample since.
+TEST(Synchronizer, TheLastMeanIsByWeightThoughAPartHasJustLeft) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              Synchronizer sync(comm, {.sync = "diloco:2,fragments=1,delay=1,merge=1,rate=1,momentum=0",
+                                       .samples = comm.rank() == 0 ? 3.0 : 1.0});
+              std::vector<float> x{0};
+              sync.begin(x);
+              for (std::uint64_t step = 1; step <= 2; ++step) {
+                sync.begin_step(step - 1);
+                x[0] += comm.rank() == 0 ? 0.5F : 2.5F;
+                sync.end_step(step, learning_rate, x);
+              }
+              sync.end(x);
+              EXPECT_FLOAT_EQ(x[0], 2);
+            },
+            {.way = "shm"});
+}
+
 TEST(Synchronizer, RefusesSamplesThatAreNoWeights) {
   run_ranks(2, [](Communicator& comm) {
     const auto make = [&](const std::string& sync, double samples) {
