@@ -74,6 +74,19 @@ TEST(Udp, PacketsMoveWhileNoRankCalls) {
   EXPECT_LT(Clock::now() - start, tcp_patience);
 }
 
+// Asked from another thread, while nobody calls anything.
+TEST(Udp, ARankThatIsThereGivesSignsThoughNothingIsSent) {
+  const auto world = udp_world(2);
+  EXPECT_FALSE(world[0]->last_sign(0)) << "itself";
+  for (int i = 0; i < 3; ++i) {
+    const auto asked = Clock::now();
+    std::jthread([&] {
+      while (*world[0]->last_sign(1) < asked && Clock::now() < asked + tcp_patience) std::this_thread::sleep_for(1ms);
+    }).join();
+    EXPECT_GE(*world[0]->last_sign(1), asked);
+  }
+}
+
 TEST(Udp, WhatWasLostIsSentAgainThoughItsSenderNeverCallsAgain) {
   const auto world = udp_world(2);
   std::this_thread::sleep_for(100ms);  // nothing is due, and nobody looks for it
