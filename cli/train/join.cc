@@ -104,6 +104,12 @@ void check_transport(const CommunicatorOptions& options, Rank world) {
                             world));
   if (const std::string missing = missing_transport(choice.between); !missing.empty())
     throw Error(ErrorKind::config, missing);
+  if (choice.loss > 0 && options.link_bytes_per_second > 0)
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("transport {} lets gradients be lost, and a --link-rate holds all bytes back alike; take udp, "
+                    "which is exact, or leave the rate out",
+                    options.transport));
   if (options.algorithm == "vendor")
     throw Error(ErrorKind::usage, fmt::format("transport {} has no collectives of its own for algorithm vendor; name "
                                               "another algorithm, or start mpirun -n {} ranvier train --transport mpi",

@@ -35,11 +35,12 @@ Examples:
 
 // A decimal number above 0 and up to `most`.
 void add_number(CLI::App& app, const std::string& flag, const std::string& help, double most,
-                const std::function<void(double)>& set) {
-  const auto take = [flag, most, set](const std::string& word) {
+                const std::function<void(double)>& set, double least = 0) {
+  const auto take = [flag, most, set, least](const std::string& word) {
     const auto number = parse_number<double>(word);
-    if (!number || *number <= 0 || *number > most)
-      throw Error(ErrorKind::usage, fmt::format("{} '{}' is not a number above 0 and up to {}", flag, word, most));
+    if (!number || *number <= 0 || *number < least || *number > most)
+      throw Error(ErrorKind::usage, fmt::format("{} '{}' is not a number {} up to {}", flag, word,
+                                                least > 0 ? fmt::format("from {}", least) : "above 0 and", most));
     set(*number);
   };
   app.add_option_function<std::string>(flag, take, help)->type_name("X");
@@ -206,9 +207,10 @@ void add_training_options(CLI::App& app, Options& options, Given& given) {
   add_number(app, "--lr",
              fmt::format("learning rate, at the start (default: {}; of adamw and lamb 0.002)", run.learning_rate), 1000,
              [&](double rate) { run.learning_rate = rate; });
-  add_number(app, "--lr-batch",
-             "--lr is right for so many samples a step of all workers; scale it to this run's (default: --lr is)", 1e9,
-             [&](double samples) { run.learning_rate_batch = samples; });
+  add_number(
+      app, "--lr-batch",
+      "--lr is right for so many samples a step of all workers; scale it to this run's (default: --lr is)", 1e9,
+      [&](double samples) { run.learning_rate_batch = samples; }, 1);
   cli::add_count(app, "--warm-up", given.warm_up,
                  "steps in which the rate rises, from --lr where it is scaled, else from 0", 0, 1'000'000'000);
   cli::add_count(app, "--seed", given.seed, "of first weights and of the order of samples", 0, UINT64_MAX);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -61,13 +62,24 @@ std::string grouped(std::size_t number) {
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
+// Without the sign that x86 gives to what is none.
+double number(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
+
 Rows score_rows(const trainer::Score& score) {
   Rows rows;
   if (score.accuracy) rows.emplace_back("test accuracy", fmt::format("{:.2f} %", *score.accuracy * 100));
   if (score.bits_per_character)
-    rows.emplace_back("bits per character", fmt::format("{:.3f}", *score.bits_per_character));
-  if (score.frechet_distance) rows.emplace_back("Fréchet distance", fmt::format("{:.4f}", *score.frechet_distance));
+    rows.emplace_back("bits per character", fmt::format("{:.3f}", number(*score.bits_per_character)));
+  if (score.frechet_distance)
+    rows.emplace_back("Fréchet distance", fmt::format("{:.4f}", number(*score.frechet_distance)));
   return rows;
+}
+
+// The step by which a loss was no finite number any more.
+std::optional<std::size_t> diverged_at(const trainer::TrainResult& result) {
+  for (const auto& each : result.history)
+    if (!std::isfinite(each.loss.value_or(0)) || !std::isfinite(each.test.loss)) return each.step;
+  return std::nullopt;
 }
 
 nlohmann::json or_null(const std::optional<double>& number) {
@@ -166,8 +178,8 @@ std::string to_table(const Report& report) {
       {"workers", fmt::format("{} over {}{}, gradients {}", world, communicator.transport_name(),
                               options.link_rate.empty() ? "" : " at " + options.link_rate,
                               options.trainer.compress == "none" ? "as f32" : "as " + options.trainer.compress)},
-      {"loss", fmt::format("{}{:.4f} in test", last.loss ? fmt::format("{:.4f} in training, ", *last.loss) : "",
-                           last.test.loss)},
+      {"loss", fmt::format("{}{:.4f} in test", last.loss ? fmt::format("{:.4f} in training, ", number(*last.loss)) : "",
+                           number(last.test.loss))},
       {"time", fmt::format("{:.1f} s for {} steps ({:.2f} epochs in all)", result.seconds, grouped(result.steps_here),
                            epochs(result))},
       {"samples/s", fmt::format("{}", grouped(static_cast<std::size_t>(std::round(samples_per_second(report)))))},
@@ -184,6 +196,11 @@ std::string to_table(const Report& report) {
     rows.emplace_back("lost",
                       fmt::format("{:.3f} % of the gradients' packets ({} of {} KiB)", result.losses.share() * 100,
                                   grouped(result.losses.missing), grouped(result.losses.due)));
+  if (const auto step = diverged_at(result))
+    rows.insert(rows.begin() + 3,
+                {"diverged", fmt::format("by step {} the loss was no finite number: lower --lr, or let it rise over "
+                                         "--warm-up steps",
+                                         grouped(*step))});
   const auto judged = score_rows(last.test);
   rows.insert(rows.begin() + 2, judged.begin(), judged.end());
   std::string table;
@@ -217,7 +234,9 @@ nlohmann::json to_json(const Report& report) {
                          {"split_by_speed", each.split_by_speed},
                          {"reason", each.reason}});
   const auto& last = result.history.back();
-  return {{"accuracy", or_null(last.test.accuracy)},
+  const auto diverged = diverged_at(result);
+  return {{"diverged_at", diverged ? nlohmann::json(*diverged) : nlohmann::json()},
+          {"accuracy", or_null(last.test.accuracy)},
           {"loss", or_null(last.loss)},
           {"test_loss", last.test.loss},
           {"bits_per_character", or_null(last.test.bits_per_character)},

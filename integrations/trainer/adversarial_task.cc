@@ -33,8 +33,16 @@ namespace {
 
 constexpr std::int64_t noise_size = 64;
 
-at::Tensor noise(std::int64_t count, std::uint64_t seed) {
-  return at::randn({count, noise_size}, at::make_generator<at::CPUGeneratorImpl>(seed), at::kFloat);
+// Each row by a seed of its own, `seed_of` its number: it is the same wherever a batch is cut.
+template <class SeedOf>
+at::Tensor noise(std::int64_t count, const SeedOf& seed_of) {
+  auto all = at::empty({count, noise_size}, at::kFloat);
+  auto generator = at::make_generator<at::CPUGeneratorImpl>();
+  for (std::int64_t row = 0; row < count; ++row) {
+    generator.set_current_seed(seed_of(static_cast<std::uint64_t>(row)));
+    all.select(0, row).normal_(0, 1, generator);
+  }
+  return all;
 }
 
 class Generator {
@@ -153,7 +161,8 @@ class AdversarialTask final : public WholeTask {
   }
 
   at::Tensor loss(std::span<const std::int64_t> chosen, std::uint64_t first) const override {
-    return both_losses(train_.images.index_select(0, as_index(chosen)), seed_ + first);
+    const auto draw = [&](std::uint64_t row) { return seed_ + first + row; };
+    return both_losses(train_.images.index_select(0, as_index(chosen)), draw);
   }
 
   // How many, the sum of the losses, and of real images and of made ones the sums of features and of their products.
@@ -165,7 +174,7 @@ class AdversarialTask final : public WholeTask {
       const std::int64_t size = std::min(piece, end - at);
       const auto images = test_.images.narrow(0, at, size);
       // Other noise than in training, the same at every look.
-      const std::uint64_t draw = ~(seed_ + static_cast<std::uint64_t>(at));
+      const auto draw = [&](std::uint64_t row) { return ~(seed_ + static_cast<std::uint64_t>(at) + row); };
       sums[0] += static_cast<double>(size);
       sums[1] += both_losses(images, draw).item<double>() * static_cast<double>(size);
       features_.add(as_input(images), sum_of(all, 0), products_of(all, 0));
@@ -196,7 +205,8 @@ class AdversarialTask final : public WholeTask {
   static at::Tensor as_input(const at::Tensor& pixels) { return pixels.to(at::kFloat).div_(127.5).sub_(1); }
 
   // softplus(-x) and softplus(x) are the cross entropies of "real" and of "made".
-  at::Tensor both_losses(const at::Tensor& pixels, std::uint64_t draw) const {
+  template <class SeedOf>
+  at::Tensor both_losses(const at::Tensor& pixels, const SeedOf& draw) const {
     const auto made = generator_.forward(noise(pixels.size(0), draw));
     return at::softplus(discriminator_.forward(as_input(pixels)).neg()).mean() +
            at::softplus(discriminator_.forward(made.detach())).mean() +

@@ -1,6 +1,9 @@
 #include "integrations/trainer/rank_state.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/fnv.h"
@@ -39,7 +42,13 @@ std::vector<std::byte> hand_out_states(Communicator& comm, std::vector<std::vect
   return std::move(own);
 }
 
-std::uint64_t hash_of(std::span<const float> values) { return fnv1a(std::as_bytes(values)); }
+std::uint64_t hash_of(std::span<const float> values) {
+  const auto is_nan = [](float each) { return std::isnan(each); };
+  if (std::ranges::none_of(values, is_nan)) return fnv1a(std::as_bytes(values));
+  std::vector<float> alike(values.begin(), values.end());
+  std::ranges::replace_if(alike, is_nan, std::numeric_limits<float>::quiet_NaN());
+  return fnv1a(std::as_bytes(std::span<const float>(alike)));
+}
 
 void require_equal(Communicator& comm, std::uint64_t mine, const std::string& what) {
   const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(mine)};

@@ -43,33 +43,44 @@ std::string differences(const Identity& terms, std::string_view theirs, std::str
   return all;
 }
 
+// Whether replicas begin a codec's work at what they had agreed on, which without one nobody keeps.
+bool begins_where_all_agreed(const std::string& sync) {
+  if (sync == "auto") return false;
+  const auto policy = make_sync_policy(sync, {});
+  const bool keeps_it_anyway = policy->has_outer_step() || policy->wants_spread() || policy->fragments() > 0;
+  return (policy->averages_parameters() && !keeps_it_anyway) || policy->pushes() || policy->meets_peers();
+}
+
 }  // namespace
 
 Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank world) {
-  return {{"--model", settings.model},
-          {"--batch", std::to_string(settings.batch)},
-          {"--accumulate", std::to_string(settings.accumulate)},
-          {"--epochs", exact(settings.epochs)},
-          {"--lr", exact(settings.learning_rate)},
-          {"--lr-batch", exact(settings.learning_rate_batch)},
-          {"--warm-up", std::to_string(settings.warm_up)},
-          {"--optimizer", settings.optimizer},
-          {"--weight-decay", exact(settings.weight_decay)},
-          {"--sync", settings.sync},
-          {"--parallel", settings.parallel},
-          {"--place", settings.place},
-          {"--seed", std::to_string(settings.seed)},
-          {"workers", std::to_string(world)},
-          {"data of checksum", data.fingerprint}};
+  Identity identity{{"--model", settings.model},
+                    {"--batch", std::to_string(settings.batch)},
+                    {"--accumulate", std::to_string(settings.accumulate)},
+                    {"--epochs", exact(settings.epochs)},
+                    {"--lr", exact(settings.learning_rate)},
+                    {"--lr-batch", exact(settings.learning_rate_batch)},
+                    {"--warm-up", std::to_string(settings.warm_up)},
+                    {"--optimizer", settings.optimizer},
+                    {"--weight-decay", exact(settings.weight_decay)},
+                    {"--sync", settings.sync},
+                    {"--parallel", settings.parallel},
+                    {"--place", settings.place},
+                    {"--seed", std::to_string(settings.seed)},
+                    {"workers", std::to_string(world)},
+                    {"data of checksum", data.fingerprint}};
+  if (begins_where_all_agreed(settings.sync))
+    identity.emplace("--compress", settings.compress == "none" ? "none" : "a codec");
+  return identity;
 }
 
 Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world) {
   Identity terms = identity_of(settings, data, world);
+  terms["--compress"] = settings.compress;
   terms.insert({{"--steps", std::to_string(settings.steps)},
                 {"--target-accuracy", exact(settings.target_accuracy.value_or(0))},
                 {"--target-loss", exact(settings.target_loss.value_or(0))},
                 {"--evaluate-every", std::to_string(settings.evaluate_every)},
-                {"--compress", settings.compress},
                 {"--bucket", std::to_string(settings.bucket_bytes)},
                 {"--split", settings.split_by_speed ? "speed" : "even"},
                 // Whether and by what steps are judged: only all together can change a plan.

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <array>
@@ -53,12 +54,30 @@ std::vector<fs::path> folders() {
   return found;
 }
 
+// What ends a program from outside stays with the program: UCX takes SIGHUP for its debugger as it is loaded.
+class KeptSignals {
+ public:
+  KeptSignals() {
+    for (std::size_t i = 0; i < kept.size(); ++i) sigaction(kept[i], nullptr, &before_[i]);
+  }
+  ~KeptSignals() {
+    for (std::size_t i = 0; i < kept.size(); ++i) sigaction(kept[i], &before_[i], nullptr);
+  }
+  KeptSignals(const KeptSignals&) = delete;
+  KeptSignals& operator=(const KeptSignals&) = delete;
+
+ private:
+  static constexpr std::array kept{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+  std::array<struct sigaction, kept.size()> before_{};
+};
+
 const TransportModule& open_module(const Known& module) {
   const std::string file = fmt::format("libranvier_{}.so", module.name);
   for (const fs::path& folder : folders()) {
     const fs::path path = folder / file;
     std::error_code unreadable;
     if (!fs::exists(path, unreadable)) continue;
+    const KeptSignals kept;
     // Never closed: what these libraries leave running at exit must find its code.
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr)

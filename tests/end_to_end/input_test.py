@@ -46,6 +46,7 @@ class Words(TrainingTest):
             ("--epochs", "0"),
             ("--lr", "0"),
             ("--lr", "nan"),
+            ("--lr-batch", "0.5"),
             ("--target-accuracy", "88"),
             ("--timeout", "0"),
             ("--link-rate", "fast"),
@@ -191,6 +192,7 @@ class Words(TrainingTest):
             (("--interface", "203.0.113.1"), 1, "203.0.113.1"),
             (("--interface", "eth0"), 1, "'eth0' is not an IPv4 or IPv6 address"),
             (("--transport", "mpi"), 2, "mpirun -n 3 ranvier train", "--workers"),
+            (("--transport", "udp:loss=0.01", "--link-rate", "10Mbit"), 2, "udp:loss=0.01", "--link-rate"),
         ):
             with self.subTest(words=words):
                 self.assert_sentence(self.train("--workers", "3", *words), code, "ranvier train: ", *parts)

@@ -59,6 +59,15 @@ class Models(TrainingTest):
         self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
         self.assertEqual(resumed["frechet_distance"], whole["frechet_distance"])
 
+    def test_a_gan_draws_the_same_noise_however_a_batch_is_cut(self):
+        words = ("--model", "gan", "--steps", "3", "--evaluate-every", "1", "--lr", "0.05")
+        whole = self.results("--workers", "1", "--batch", "32", *words)
+        for split in (("--workers", "4", "--batch", "8"), ("--workers", "2", "--batch", "8", "--accumulate", "2")):
+            parts = self.results(*split, *words)
+            for part, all_at_once in zip(parts["history"], whole["history"], strict=True):
+                self.assertAlmostEqual(part["loss"], all_at_once["loss"], places=5)
+                self.assertAlmostEqual(part["frechet_distance"], all_at_once["frechet_distance"], places=4)
+
     def test_four_passes_are_one_with_four_times_the_batch(self):
         whole = self.results("--workers", "2", "--batch", "32", "--steps", "6", "--evaluate-every", "2", "--algorithm", "ring")
         parts = self.results(

@@ -167,6 +167,21 @@ class Resuming(CheckpointTest):
         ):
             self.assert_sentence(self.train("--steps", "3", "--resume", str(file), *words), 1, str(file), difference)
 
+    def test_a_codec_is_not_begun_or_ended_where_nobody_has_kept_what_it_works_on(self):
+        for policy in ("local:3", "gossip", "ad-psgd", "local:2,delay=1"):
+            with self.subTest(policy=policy):
+                file = self.folder / "checkpoint"
+                words = ("--workers", "2", "--sync", policy, "--model", "mlp")
+                self.results(*words, "--steps", "4", "--save", str(file))
+                refused = self.train(*words, "--steps", "6", "--compress", "int8", "--resume", str(file))
+                self.assert_sentence(refused, 1, str(file), "--compress none and this run has a codec")
+        for policy in ("bsp", "diloco:3", "diloco:4,fragments=2,delay=1", "async"):
+            with self.subTest(policy=policy):
+                file = self.folder / "checkpoint"
+                words = ("--workers", "2", "--sync", policy, "--model", "mlp")
+                self.results(*words, "--steps", "4", "--save", str(file))
+                self.assertEqual(self.results(*words, "--steps", "6", "--compress", "int8", "--resume", str(file))["steps"], 6)
+
     def test_a_checkpoint_that_is_none_is_refused_once_for_all_workers(self):
         file = self.folder / "checkpoint"
         self.results("--workers", "2", "--steps", "2", "--save", str(file))

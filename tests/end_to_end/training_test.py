@@ -123,6 +123,19 @@ class Training(TrainingTest):
         )
         self.assertNotIn("\r", result.stderr, "a progress bar where no terminal is")
 
+    def test_a_run_that_diverges_says_so_and_its_result_is_not_lost(self):
+        # Of a + b and b + a the bits differ where both are NaN, which is how two ranks add by some algorithms.
+        words = ("--workers", "2", "--model", "mlp", "--steps", "20", "--lr", "1000")
+        for algorithm in ("recursive_doubling", "one_round", "ring"):
+            with self.subTest(algorithm=algorithm):
+                file = self.folder / "run.json"
+                result = self.train(*words, "--algorithm", algorithm, "--json", str(file))
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn("diverged               by step 20 the loss was no finite number", result.stdout)
+                self.assertNotIn("-nan", result.stdout)
+                self.assertEqual(json.loads(file.read_text())["diverged_at"], 20)
+        self.assertIsNone(self.results("--workers", "2", "--steps", "2")["diverged_at"])
+
     def test_a_terminal_has_a_bar_while_it_lasts(self):
         terminal, stderr = pty.openpty()
         self.addCleanup(os.close, terminal)

@@ -1,5 +1,6 @@
 // Where UCX listens.
 #include <gmock/gmock.h>
+#include <signal.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -46,6 +47,16 @@ TEST(Ucx, ListensOnPortsOfTheRange) {
   EXPECT_FALSE(ports.empty());
   EXPECT_THAT(ports, testing::Each(testing::AllOf(testing::Ge(21300), testing::Le(21399))));
   EXPECT_EQ(std::getenv("UCX_TCP_PORT_RANGE"), nullptr);  // what others of this process ask of UCX is their own
+}
+
+TEST(Ucx, LeavesSignalsToTheProgram) {
+  if (const std::string why = missing_transport("ucx"); !why.empty()) GTEST_SKIP() << why;
+  const auto endpoint = ucx_endpoint({.rank = 0, .world = 2}, {});
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
+    struct sigaction now {};
+    sigaction(signal, nullptr, &now);
+    EXPECT_EQ(now.sa_handler, SIG_DFL) << signal;
+  }
 }
 
 }  // namespace
