@@ -47,32 +47,42 @@ std::vector<float> floats_of(const std::filesystem::path& path, std::string_view
   return values;
 }
 
-// The literal behind a key of the header, as far as the comma or brace that ends it: a string with its quotes, a tuple
-// with its parentheses. Empty where there is none.
-std::string_view literal_of(std::string_view header, std::string_view key) {
-  for (const char quote : {'\'', '"'}) {
-    const std::string quoted = fmt::format("{}{}{}", quote, key, quote);
-    const auto at = header.find(quoted);
-    if (at == std::string_view::npos) continue;
-    auto begin = header.find_first_not_of(" :", at + quoted.size());
-    if (begin == std::string_view::npos) return {};
-    int open = 0;
-    char string = 0;  // the quote of the one that this is inside of
-    for (std::size_t i = begin; i < header.size(); ++i) {
-      const char letter = header[i];
-      if (string != 0) {
-        if (letter == string) string = 0;
-      } else if (letter == '\'' || letter == '"') {
-        string = letter;
-      } else if (letter == '(' || letter == '[' || letter == '{') {
-        ++open;
-      } else if (open == 0 && (letter == ',' || letter == '}')) {
-        const auto literal = header.substr(begin, i - begin);
-        return literal.substr(0, literal.find_last_not_of(' ') + 1);
-      } else if (letter == ')' || letter == ']' || letter == '}') {
-        --open;
-      }
+// The literal that begins there, as far as the comma or brace that ends it: a string with its quotes, a tuple with its
+// parentheses. Empty where nothing ends it.
+std::string_view literal_at(std::string_view header, std::size_t begin) {
+  int open = 0;
+  char string = 0;  // the quote of the one that this is inside of
+  for (std::size_t i = begin; i < header.size(); ++i) {
+    const char letter = header[i];
+    if (string != 0) {
+      if (letter == string) string = 0;
+    } else if (letter == '\'' || letter == '"') {
+      string = letter;
+    } else if (letter == '(' || letter == '[' || letter == '{') {
+      ++open;
+    } else if (open == 0 && (letter == ',' || letter == '}')) {
+      const auto literal = header.substr(begin, i - begin);
+      return literal.substr(0, literal.find_last_not_of(' ') + 1);
+    } else if (letter == ')' || letter == ']' || letter == '}') {
+      --open;
     }
+  }
+  return {};
+}
+
+// That of a key of the header's own; fields of records may have the same name. Empty where there is none.
+std::string_view literal_of(std::string_view header, std::string_view key) {
+  int open = 0;
+  for (std::size_t i = 0; i < header.size(); ++i) {
+    const char letter = header[i];
+    if (letter == '(' || letter == '[' || letter == '{') ++open;
+    if (letter == ')' || letter == ']' || letter == '}') --open;
+    if (letter != '\'' && letter != '"') continue;
+    const auto end = std::min(header.find(letter, i + 1), header.size());
+    const auto begin = header.find_first_not_of(" :", end + 1);
+    if (open == 1 && header.substr(i + 1, end - i - 1) == key && begin != std::string_view::npos)
+      return literal_at(header, begin);
+    i = end;
   }
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -73,6 +74,8 @@ void add_grid(Parameters& parameters, Draft& draft, int limit, std::size_t block
   const bool is_max = parameters.choice("norm", "max", norms) == "max";
   draft.quantizer = grid_quantizer(grid, is_max ? GridReach::largest : GridReach::l2_norm);
   draft.biased = draft.biased || !grid.stochastic;
+  const auto size = static_cast<double>(grid.block), steps = static_cast<double>(limit);
+  if (!is_max && grid.stochastic) draft.variance = std::min(size / (steps * steps), std::sqrt(size) / steps);
 }
 
 }  // namespace ranvier

@@ -192,6 +192,18 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
       .normalized = draft.normalized,
       .way = wishes.way.value_or(draft.sparsifier ? Way::cheaper : Way::reduce_scatter),
       .way_is_told = wishes.way.has_value()};
+  // What is held back would be more at each step: alone these are unbiased, and nothing is.
+  if (settings.feedback && draft.variance >= 1)
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("in the spec '{}' '{}' may lose {:.2g} times the values by norm=l2, and error feedback, which {} "
+                    "wants, would never make up for that: write norm=max, rounding=nearest, more steps or a "
+                    "smaller block",
+                    spec, last_quantizer, draft.variance,
+                    wishes.feedback == true ? "ef=1"
+                    : draft.sparsifier      ? "a sparsifier"
+                    : differences           ? "delta"
+                                            : "momentum="));
   PipelineSettings inner{.spec = settings.spec};
   if (draft.lossless) {
     if (draft.sparsifier || !draft.transforms.empty() || (last_quantizer != "fp32" && last_quantizer != "bf16"))

@@ -81,7 +81,8 @@ void SharedGrid::encode(std::span<const float> values, std::span<const float> no
   for (std::size_t begin = 0; begin < values.size(); begin += block) {
     const std::size_t end = std::min(begin + block, values.size());
     const float reach = reach_of(norms[begin / block], end - begin);
-    const float scale = reach > 0 ? top / 2 / reach : 0;
+    // Of a reach so small that its inverse is none, everything is 0.
+    const float inverse = reach > 0 ? top / 2 / reach : 0, scale = std::isfinite(inverse) ? inverse : 0;
     for (std::size_t i = begin; i < end; ++i) {
       const float place = std::clamp(values[i] * scale + top / 2, 0.0F, top);
       const auto code = static_cast<std::uint8_t>(place + half);

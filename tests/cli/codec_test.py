@@ -121,6 +121,14 @@ class Codec(ProgramTest):
                 self.assertEqual(json.loads(result.stdout)["values"], 3, result.stderr)
                 self.assertEqual(json.loads(result.stdout)["rows"][0]["relative_error"], 0)
 
+    def test_what_warms_up_is_measured_behind_that(self):
+        with temporary_folder() as folder:
+            file = folder / "values.raw"
+            file.write_bytes(struct.pack("<4096f", *((i * 37 % 101 - 50) / 7 for i in range(4096))))
+            rows = [json.loads(run("codec", str(file), "--spec", spec, "--json", "-").stdout)["rows"][0]
+                    for spec in ("dgc:0.01", "dgc:0.01,warmup=100")]  # fmt: skip
+        self.assertEqual(rows[0]["bits_per_value"], rows[1]["bits_per_value"])
+
     def test_numpy_headers_are_read_as_python_writes_them(self):
         for header, count in (
             ('{"descr": "<f4", "fortran_order": False, "shape": (3, 4), }', 12),
@@ -149,6 +157,7 @@ class Codec(ProgramTest):
             ("{'descr': ('<f4', (3,)), 'fortran_order': False, 'shape': (1,), }", 12, "('<f4', (3,)) and no little"),
             ("{'descr': '<f4(3,)', 'fortran_order': False, 'shape': (1,), }", 12, "'<f4(3,)' and no little-endian"),
             ("{'descr': [('descr', '<f4')], 'fortran_order': False, 'shape': (1,), }", 4, "no little-endian"),
+            ("{'descr': [('shape', '<f4'), ('fortran_order', '<f4')], 'fortran_order': False, 'shape': (1,), }", 8, "no little-endian"),
             ("{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", 4, "no little-endian"),
         ):
             with self.subTest(header=header, size=size), temporary_folder() as folder:

@@ -126,6 +126,16 @@ TEST(MakeCodec, NamesWhatCanBeWrittenInstead) {
     EXPECT_THAT(refusal(spec), HasSubstr("give a power of two from 8 to 4096")) << spec;
 }
 
+// Which alone are unbiased, and whose error is fed back to nobody.
+TEST(MakeCodec, RefusesToFeedBackWhatMayBeMoreThanTheValues) {
+  for (const std::string_view spec : {"topk:0.1+qsgd:1,norm=l2", "delta+qsgd:7,norm=l2", "qsgd:1,norm=l2,momentum=0.9",
+                                      "int4:norm=l2,rounding=stochastic,ef=1", "topk:0.1+qsgd:4,norm=l2,block=4096"})
+    EXPECT_THAT(refusal(spec), HasSubstr("error feedback")) << spec;
+  for (const std::string_view spec : {"qsgd:1,norm=l2", "topk:0.1+qsgd:16,norm=l2",
+                                      "topk:0.1+qsgd:1,norm=l2,rounding=nearest", "topk:0.1+qsgd:1", "int4:norm=l2"})
+    EXPECT_NO_THROW(make_codec(spec)) << spec;
+}
+
 TEST(MakeCodec, AddsMomentumBeforeErrorFeedbackWhereItIsToldTo) {
   for (const std::string_view spec : {"sign:momentum=0.9", "topk:0.1,momentum=0.9+int8", "qsgd:7,momentum=0.9"}) {
     EXPECT_EQ(make_codec(spec)->momentum(), 0.9) << spec;
