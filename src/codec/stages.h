@@ -80,9 +80,9 @@ struct Draft {
   std::vector<std::unique_ptr<Transform>> transforms;
   std::unique_ptr<Quantizer> quantizer;
   std::unique_ptr<Coder> coder;
-  bool lossless = false;  // the last stage codes floats, not symbols
-  bool biased = false;    // error feedback is wanted
-  double variance = 0;    // the bound of the quantizer's, as a multiple of the square of the values; 0: none is stated
+  bool lossless = false;     // the last stage codes floats, not symbols
+  bool biased = false;       // error feedback is wanted
+  double variance = 0;       // the quantizer's, at most, over the square of the values; 0: not stated
   bool differences = false;  // values are changes since the last step
   bool normalized = false;   // or over what is usual in their place
 };
