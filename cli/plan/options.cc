@@ -120,7 +120,8 @@ Again checked_again(const CLI::App& app, const AgainFlags& flags, const SearchLi
   if (app.count("--took-ms") == 0)
     refuse("--again needs --took-ms: how many milliseconds a step has taken by that plan");
   if (!(flags.took_ms > 0 && flags.took_ms < most_ms))
-    refuse(fmt::format("--took-ms {} is no time that a step takes; give milliseconds above 0", flags.took_ms));
+    refuse(fmt::format("--took-ms {} is no time that a step takes; give milliseconds above 0 and below {}",
+                       flags.took_ms, most_ms));
   if (app.count("--waited-ms") == 0)
     refuse("--again needs --waited-ms: how many of the milliseconds of --took-ms a step has waited for averages");
   if (!(flags.waited_ms >= 0 && flags.waited_ms <= flags.took_ms))

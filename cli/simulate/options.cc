@@ -138,7 +138,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                            "of --sync (default then: bsp), how fast each replica computes");
   cli::add_count(app, "--seed", seed, "of --jitter: which steps are late, as in training with that seed; default 0", 0,
                  UINT64_MAX);
-  cli::add_bytes(app, "--bucket", bucket, "gradients go together up to this size; default 25 MB");
+  cli::add_bytes(app, "--bucket", bucket, "gradients go together once so many bytes are ready; default 25 MB");
   cli::add_bytes(app, "--slice", slice, "the largest transfer; default 128K, and 512K where tcp was measured");
   cli::add_count(app, "--in-a-row", in_a_row,
                  "of --bytes: so many one behind the other, as bench does; the time of one", 1, 100);

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <array>
 
 #include "ranvier/error.h"
 #include "ranvier/sync.h"
@@ -16,6 +17,10 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
   const auto set = [&](const std::string& flag, const std::string& value) {
     if (!value.empty()) cli::set_unless_given(app, flag, value);
   };
+  // Then what the plan expects is of something else.
+  const bool is_changed = std::ranges::any_of(
+      std::array{"--workload", "--topology", "--compress", "--sync", "--bucket", "--algorithm", "--in-network"},
+      is_given);
   if (is_given("--world") && app.get_option("--world")->as<std::string>() != std::to_string(plan.ranks))
     throw Error(
         ErrorKind::usage,
@@ -44,7 +49,7 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
       set("--jitter", jitter_in_words(plan.unequal));
       set("--straggle", stragglers_in_words(plan.unequal));
     }
-    if (!options.policy.unequal.any()) options.planned_ns = plan.step_ns;
+    if (!options.policy.unequal.any() && !is_changed) options.planned_ns = plan.step_ns;
   }
   if (is_given("--algorithm") || is_given("--in-network")) return;
   if (!is_given("--bytes")) {

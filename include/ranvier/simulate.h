@@ -175,7 +175,7 @@ struct StepSimulation {
   std::vector<FastestAlgorithm> by_size = {};  // instead of it, where it has a row
   // Gradients go to the owners of their parts and back, as codes that cannot be added do: the pattern of direct.
   bool averages_by_owners = false;
-  double bucket_bytes = 25e6;            // gradients go together up to this size, in the order they become ready
+  double bucket_bytes = 25e6;            // gradients go together once so many are ready, in the order in which they become so
   double gradient_scale = 1;             // bytes on the wire per byte of gradient
   double codec_ns_per_byte = 0;          // to encode and decode a byte of the wire, one after another
   std::size_t at_once = ordinary_lanes;  // buckets under way, as in a communicator

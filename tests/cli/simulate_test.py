@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import pathlib
 import resource
 from collections import defaultdict
 
@@ -42,7 +44,16 @@ class OfAPlan(ProgramTest):
         said = simulate("--plan", self.file, "--trace", str(self.folder / "trace.json")).stdout
         self.assertIn("# resnet50 on star, ", said)
         self.assertIn(f"the plan expects {found['planned_step_ns'] / 1e6:.4f} ms a step", said)
+        self.assertNotIn("the plan expects", simulate("--plan", self.file, "--workload", "dlrm").stdout)
         self.assertTrue(json.loads((self.folder / "trace.json").read_text())["traceEvents"])
+
+    def test_names_its_files_in_utf_8(self):
+        workload = os.fsencode(self.folder) + b"/a\xff.toml"
+        pathlib.Path(os.fsdecode(workload)).write_text('name = "a"\n[[layer]]\nname = "a"\nforward_ns = 1000\n')
+        done = run("plan", "--workload", os.fsdecode(workload), "--world", "4", "--sync", "bsp", "--output", self.file)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("is no text in UTF-8", done.stderr)
+        self.assertFalse(pathlib.Path(self.file).exists())
 
     def test_has_its_policy_and_codec(self):
         self.plan("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit")

@@ -217,6 +217,7 @@ TEST_F(Import, ProcessGroupsAreReadAndWrongOnesNamed) {
   EXPECT_THAT(wrong("{\"1\": [0,\n -1]}"), HasSubstr("line 2, column 2: 1[1] is -1; expected a rank"));
   EXPECT_THAT(wrong("{\"1\": [0, 4294967296]}"), HasSubstr("1[1] is 4294967296; expected a rank"));
   EXPECT_THAT(wrong("{\"1\": [0.5]}"), HasSubstr("1[0] is 0.5; expected a rank"));
+  EXPECT_THAT(wrong("{\"1\": [0, 2, 0]}"), HasSubstr("1[2] is 0; expected a rank that stands in its group once"));
 }
 
 TEST_F(Import, TrafficIsReadAndWrongTrafficNamed) {

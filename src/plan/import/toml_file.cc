@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "plan/import/text_file.h"
@@ -113,6 +114,13 @@ std::int64_t TomlFile::whole(const toml::node& node, std::int64_t least, std::in
 }
 
 std::string in_quotes(std::string_view text) {
+  try {
+    nlohmann::json(text).dump();
+  } catch (const nlohmann::json::type_error&) {
+    throw Error(ErrorKind::config,
+                fmt::format("{} is no text in UTF-8, which files in TOML are of; give the file another name",
+                            nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  }
   std::string result = "\"";
   for (const char letter : text) {
     if (letter == '"' || letter == '\\') result += '\\';
