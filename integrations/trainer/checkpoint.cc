@@ -135,13 +135,18 @@ Checkpoint load_checkpoint(const fs::path& path) {
 }
 
 void check_identity(const fs::path& path, const Checkpoint& checkpoint, const Identity& identity) {
-  for (const auto& [name, value] : identity) {
+  const auto check = [&](const std::string& name, const std::string& value) {
     const auto saved = checkpoint.identity.find(name);
     const std::string before = saved == checkpoint.identity.end() ? "nothing" : saved->second;
     if (before != value)
       refuse(path, fmt::format("it was made with {} {} and this run has {}; give both the same settings", name, before,
                                value));
-  }
+  };
+  // Which policies it matters to follows from the others.
+  const std::string last = "--compress";
+  for (const auto& [name, value] : identity)
+    if (name != last) check(name, value);
+  if (const auto codec = identity.find(last); codec != identity.end()) check(last, codec->second);
 }
 
 fs::path checkpoint_file(const fs::path& file_or_folder) {
