@@ -33,7 +33,7 @@ Examples:
   torchrun --no-python --nproc-per-node 4 ranvier train --model mlp
   mpirun -n 4 ranvier train --save checkpoint.ranvier)";
 
-// A decimal number above 0 and up to `most`.
+// A decimal number above 0, or from `least`, and up to `most`.
 void add_number(CLI::App& app, const std::string& flag, const std::string& help, double most,
                 const std::function<void(double)>& set, double least = 0) {
   const auto take = [flag, most, set, least](const std::string& word) {

@@ -63,15 +63,15 @@ std::string grouped(std::size_t number) {
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
 // Without the sign that x86 gives to what is none.
-double number(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
+double unsigned_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
 Rows score_rows(const trainer::Score& score) {
   Rows rows;
   if (score.accuracy) rows.emplace_back("test accuracy", fmt::format("{:.2f} %", *score.accuracy * 100));
   if (score.bits_per_character)
-    rows.emplace_back("bits per character", fmt::format("{:.3f}", number(*score.bits_per_character)));
+    rows.emplace_back("bits per character", fmt::format("{:.3f}", unsigned_nan(*score.bits_per_character)));
   if (score.frechet_distance)
-    rows.emplace_back("Fréchet distance", fmt::format("{:.4f}", number(*score.frechet_distance)));
+    rows.emplace_back("Fréchet distance", fmt::format("{:.4f}", unsigned_nan(*score.frechet_distance)));
   return rows;
 }
 
@@ -178,8 +178,9 @@ std::string to_table(const Report& report) {
       {"workers", fmt::format("{} over {}{}, gradients {}", world, communicator.transport_name(),
                               options.link_rate.empty() ? "" : " at " + options.link_rate,
                               options.trainer.compress == "none" ? "as f32" : "as " + options.trainer.compress)},
-      {"loss", fmt::format("{}{:.4f} in test", last.loss ? fmt::format("{:.4f} in training, ", number(*last.loss)) : "",
-                           number(last.test.loss))},
+      {"loss",
+       fmt::format("{}{:.4f} in test", last.loss ? fmt::format("{:.4f} in training, ", unsigned_nan(*last.loss)) : "",
+                   unsigned_nan(last.test.loss))},
       {"time", fmt::format("{:.1f} s for {} steps ({:.2f} epochs in all)", result.seconds, grouped(result.steps_here),
                            epochs(result))},
       {"samples/s", fmt::format("{}", grouped(static_cast<std::size_t>(std::round(samples_per_second(report)))))},

@@ -64,11 +64,12 @@ class Memory:
             return
         if "residual" not in kinds:
             if bool(average.any()):
-                self._owes()[self.slices()[index]] += average
+                self.owes()[self.slices()[index]] += average
         elif self.residual.numel() > 0:
             self.residual[self.slices()[index]] += average
 
-    def _owes(self) -> Tensor:
+    def owes(self) -> Tensor:
+        """`owed`, with room for it."""
         if self.owed.numel() == 0:
             self.owed = torch.zeros(sum(self.sizes()))
         return self.owed
@@ -146,7 +147,7 @@ class Memories:
             moves = old.last.numel() == 0 and ("residual" not in kinds or "last" in kinds)
             for owed in (old.owed, old.residual) if moves else (old.owed,):  # once: see pay()
                 if owed.numel() > 0:
-                    memory._owes()[place] += owed[old.slices()[at]]
+                    memory.owes()[place] += owed[old.slices()[at]]
             for kind in kinds:
                 before = getattr(old, kind)
                 if before.numel() > 0 and not (moves and kind == "residual"):  # else another codec kept it, or did not

@@ -161,10 +161,10 @@ class CodedTeam:
         """Of those that are not `used`, the averages of last time are given to nobody, and are owed still."""
         if all(used):
             return
-        memory = self._memories.of(self._parameters, self._exchange.kinds)
+        memory, kinds = self._memories.of(self._parameters, self._exchange.kinds), kinds_of_codes(self._exchange)
         for index, (average, is_used) in enumerate(zip(averages, used, strict=True)):
             if not is_used:
-                memory.take_back(index, flat([average]), kinds_of_codes(self._exchange))
+                memory.take_back(index, flat([average]), kinds)
 
     def follow(self, table: str) -> None:
         """Algorithms from now on, of all who share these connections."""

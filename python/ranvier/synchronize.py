@@ -643,13 +643,14 @@ class Synchronization(Attached):
                 if asked.level == self._last and buffers:
                     self._seen_by_buffers = 0
                 leaders, inside = self._teams.leaders[asked.level], self._teams.whole[asked.inside]
+                together = buffers if inside is None else []  # with parameters
                 if leaders is not None:
                     weight = self._teams.weight(asked.inside, asked.level, weights)
                     if self._anchor and asked.level == self._last and not closes:
                         spread = self._average_change(asked, leaders, weight)
-                        self._average(buffers if inside is None else [], leaders, weight)
+                        self._average(together, leaders, weight)
                     else:
-                        self._average([*self._parameters, *(buffers if inside is None else [])], leaders, weight)
+                        self._average([*self._parameters, *together], leaders, weight)
                 if inside is not None:  # gradients have made its parameters equal, but not its buffers
                     inside.tell(self._parameters)
                     self._average(buffers, self._teams.whole[asked.level], self._teams.weight(0, asked.level, weights))
