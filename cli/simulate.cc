@@ -50,9 +50,9 @@ json path_of(const StepPrediction& step) {
   return path;
 }
 
-json to_json(const Prediction& prediction) {
+json to_json(const StepPrediction& step) {
   json links = json::array();
-  for (const auto& link : prediction.step.links)
+  for (const auto& link : step.links)
     links.push_back({{"from", link.from},
                      {"to", link.to},
                      {"dimension", link.dimension},
@@ -60,28 +60,26 @@ json to_json(const Prediction& prediction) {
                      {"exposed_ns", link.exposed_ns},
                      {"hidden_ns", link.hidden_ns}});
   json dimensions = json::array();
-  for (const auto& each : prediction.step.dimensions)
+  for (const auto& each : step.dimensions)
     dimensions.push_back({{"dimension", each.dimension},
                           {"communication_ns", each.communication_ns},
                           {"exposed_ns", each.exposed_ns},
                           {"hidden_ns", std::max(0.0, each.communication_ns - each.exposed_ns)}});
   json roles = json::array();
-  for (const auto& role : prediction.step.roles)
+  for (const auto& role : step.roles)
     roles.push_back(
         {{"role", role.role}, {"communication_ns", role.communication_ns}, {"exposed_ns", role.exposed_ns}});
-  return {{"world", prediction.world},
-          {"step_ns", prediction.step.step_ns},
-          {"compute_ns", prediction.step.compute_ns},
-          {"idle_ns", prediction.step.idle_ns},
-          {"communication_ns", prediction.step.communication_ns},
-          {"exposed_communication_ns", prediction.step.exposed_communication_ns},
-          {"hidden_communication_ns",
-           std::max(0.0, prediction.step.communication_ns - prediction.step.exposed_communication_ns)},
-          {"codec_ns", prediction.step.codec_ns},
-          {"exposed_codec_ns", prediction.step.exposed_codec_ns},
+  return {{"step_ns", step.step_ns},
+          {"compute_ns", step.compute_ns},
+          {"idle_ns", step.idle_ns},
+          {"communication_ns", step.communication_ns},
+          {"exposed_communication_ns", step.exposed_communication_ns},
+          {"hidden_communication_ns", std::max(0.0, step.communication_ns - step.exposed_communication_ns)},
+          {"codec_ns", step.codec_ns},
+          {"exposed_codec_ns", step.exposed_codec_ns},
           {"roles", roles},
           {"dimensions", dimensions},
-          {"critical_path", path_of(prediction.step)},
+          {"critical_path", path_of(step)},
           {"links", links}};
 }
 
@@ -120,6 +118,19 @@ json to_json(const Options& options, const PolicyPrediction& policy) {
   if (policy.peers) result["peers"] = to_json(*policy.peers);
   if (options.policy.unequal.jitter_share > 0) result["seed"] = options.policy.seed;
   if (options.policy.spread) result["assumed_spread"] = *options.policy.spread;
+  return result;
+}
+
+// By a policy what is known of its steps in the mean, and under "bsp" all of one that averages gradients, as bsp's do.
+json to_json(const Options& options, const Prediction& prediction) {
+  json result = to_json(prediction.step);
+  if (const auto& policy = prediction.policy)
+    result = {{"step_ns", policy->step_ns},
+              {"compute_ns", prediction.step.compute_ns},
+              {"exposed_communication_ns", policy->exposed_communication_ns},
+              {"sync", to_json(options, *policy)},
+              {"bsp", std::move(result)}};
+  result["world"] = prediction.world;
   return result;
 }
 
@@ -363,21 +374,17 @@ int run_simulate(const Arguments& arguments) {
                    efficiency(step, step.step_ns) * 100, busiest(step) * 100);
       if (prints && prediction.policy) print_policy(options->sync, *prediction.policy, efficiency(step, mean_ns));
       std::fflush(stdout);
-      worlds.push_back(to_json(prediction));
+      worlds.push_back(to_json(*options, prediction));
       if (options->planned_ns > 0) {
         if (prints) fmt::print("{:>8} the plan expects {:.4f} ms a step\n", "", options->planned_ns / 1e6);
         worlds.back()["planned_step_ns"] = options->planned_ns;
+        // Not by the speeds that it names, which this predicts by.
+        if (prints && !options->measured.empty())
+          fmt::print("{:>8} since it was made again by what was measured: {}\n", "", options->measured);
+        if (!options->measured.empty()) worlds.back()["planned_by"] = options->measured;
       }
       if (by_another) worlds.back()["algorithm"] = by_any.step.algorithm;
       if (by_other_slices) worlds.back()["slice_bytes"] = prediction.slice_bytes;
-      if (prediction.policy) {
-        worlds.back()["sync"] = to_json(*options, *prediction.policy);
-        worlds.back().erase("critical_path");  // its own stands there
-        // Of a step that averages gradients, as bsp's all do, and of one by the policy.
-        worlds.back()["bsp"] = {{"step_ns", step.step_ns}, {"exposed_communication_ns", step.exposed_communication_ns}};
-        worlds.back()["step_ns"] = prediction.policy->step_ns;
-        worlds.back()["exposed_communication_ns"] = prediction.policy->exposed_communication_ns;
-      }
       if (options->failures.mtbf_hours > 0) {
         const auto rate = simulation::failure_rate(mean_ns, world, options->failures);
         if (prints) simulation::print(rate);

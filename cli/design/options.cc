@@ -241,8 +241,10 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (budget.empty() && constraints.empty())
     refuse("design needs a limit on bandwidth: --budget 1000GB/s, or --constraint \"b0 + b1 <= 1000\"");
   if (!budget.empty()) options.constraints.push_back(budget_constraint(budget, dimensions));
+  if (!links.empty()) options.link_gbps = numbers("--link-gbps", links, dimensions, "dimensions", {1e-3, 1e9});
   // Whole links seldom add up to it exactly.
-  if (!budget.empty() && !links.empty()) options.constraints.back().relation = Relation::at_most;
+  if (!budget.empty() && std::ranges::any_of(options.link_gbps, [](double each) { return each > 0; }))
+    options.constraints.back().relation = Relation::at_most;
   for (const auto& text : constraints)
     for (auto& constraint : parse_constraints(text, dimensions)) options.constraints.push_back(std::move(constraint));
   options.objective = objective == "time" ? Objective::time : Objective::time_cost;
@@ -261,7 +263,6 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     for (const double each : numbers("--in-network-reduction", reduction, dimensions, "dimensions", {1, 1}))
       effects.in_network_reduction.push_back(each != 0);
   if (nics) options.nics = static_cast<int>(*nics);
-  if (!links.empty()) options.link_gbps = numbers("--link-gbps", links, dimensions, "dimensions", {1e-3, 1e9});
   return options;
 }
 

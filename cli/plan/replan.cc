@@ -150,7 +150,7 @@ std::optional<Answer> search(Question& question, std::size_t bucket_bytes, Budge
 }
 
 Replanned told(Plan plan, std::string reason) {
-  plan.because = {"again: " + reason};
+  plan.because = {std::string(Plan::again) + reason};
   return {.plan = std::move(plan), .reason = std::move(reason)};
 }
 

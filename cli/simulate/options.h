@@ -26,6 +26,7 @@ struct Options {
   StepSimulation step;
   std::vector<Rank> placement;  // see with_placement; empty: as numbered
   double planned_ns = 0;        // what a plan expects of a step; 0: there is none
+  std::string measured = {};    // by what it expects that, in its words, if it was made again
   bool any_algorithm = false;   // none was named
   PolicySimulation policy;      // of `sync`, but for its levels, …
   std::string place;            // … which this makes of as many replicas as there are

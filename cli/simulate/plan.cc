@@ -49,7 +49,11 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
       set("--jitter", jitter_in_words(plan.unequal));
       set("--straggle", stragglers_in_words(plan.unequal));
     }
-    if (!options.policy.unequal.any() && !is_changed) options.planned_ns = plan.step_ns;
+    if (!options.policy.unequal.any() && !is_changed) {
+      options.planned_ns = plan.step_ns;
+      if (!plan.because.empty() && plan.because.front().starts_with(Plan::again))
+        options.measured = plan.because.front().substr(Plan::again.size());
+    }
   }
   if (is_given("--algorithm") || is_given("--in-network")) return;
   if (!is_given("--bytes")) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ranvier/simulate.h"
@@ -34,8 +35,9 @@ struct Plan {
   double step_ns = 0;
   double compute_ns = 0;
   double exposed_communication_ns = 0;
-  // Why: sentences for people.
+  // Why: sentences for people. Of a plan made again, by what was measured, one that begins so.
   std::vector<std::string> because = {};
+  static constexpr std::string_view again = "again: ";
 };
 
 std::string to_toml(const Plan&);

@@ -118,6 +118,8 @@ class SyncPolicy {
   virtual bool delays_averages() const { return false; }
   // So many parts of the parameters, about equal ones, travel each by itself; 0: never.
   virtual std::size_t fragments() const { return 0; }
+  // Whether its averages of all replicas start from what these had agreed on; others' do only for a codec.
+  bool averages_changes() const { return has_outer_step() || wants_spread() || fragments() > 0; }
   // Ranks hand halves of their parameters on (SyncAction::What::push).
   virtual bool pushes() const { return false; }
   // Each rank at its own pace averages with one other at a time (ranvier/peer_average.h).

@@ -47,8 +47,7 @@ std::string differences(const Identity& terms, std::string_view theirs, std::str
 bool begins_where_all_agreed(const std::string& sync) {
   if (sync == "auto") return false;
   const auto policy = make_sync_policy(sync, {});
-  const bool keeps_it_anyway = policy->has_outer_step() || policy->wants_spread() || policy->fragments() > 0;
-  return (policy->averages_parameters() && !keeps_it_anyway) || policy->pushes() || policy->meets_peers();
+  return (policy->averages_parameters() && !policy->averages_changes()) || policy->pushes() || policy->meets_peers();
 }
 
 }  // namespace

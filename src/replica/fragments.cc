@@ -17,7 +17,8 @@ namespace ranvier {
 std::vector<std::size_t> cut_into_fragments(std::span<const std::size_t> sizes, std::size_t count) {
   if (sizes.size() < count)
     throw Error(ErrorKind::usage,
-                fmt::format("the model has {} tensors of parameters, too few for fragments={}", sizes.size(), count));
+                fmt::format("{0} tensors of parameters are averaged here, too few for fragments={1}; name at most {0}",
+                            sizes.size(), count));
   const std::size_t all = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
   std::vector<std::size_t> parts(count, 0);
   std::size_t at = 0;

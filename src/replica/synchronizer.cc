@@ -128,13 +128,12 @@ class Synchronizer::Impl {
         Team* const leaders = teams_.leaders(level);
         averages_.push_back(std::make_unique<ParameterAverage>(
             leaders, teams_.whole(level - 1),
-            ParameterAverage::Options{
-                .compress = compress,
-                .tensors = tensors,
-                .wants_change = level == last && (policy_->has_outer_step() || policy_->wants_spread()),
-                .outer = level == last && policy_->has_outer_step(),
-                .under_way = level == last && policy_->delays_averages(),
-                .count = parameters.size()},
+            ParameterAverage::Options{.compress = compress,
+                                      .tensors = tensors,
+                                      .wants_change = level == last && policy_->averages_changes(),
+                                      .outer = level == last && policy_->has_outer_step(),
+                                      .under_way = level == last && policy_->delays_averages(),
+                                      .count = parameters.size()},
             level == last && last == 1 ? teams_.exchange_of_everybody(compress) : nullptr));
       }
     }

@@ -172,6 +172,9 @@ class Beyond(ProgramTest):
         for bandwidth, unit in zip(found["bandwidth_gbps"], (25, 25, 12.5, 12.5)):
             self.assertAlmostEqual(bandwidth / unit, round(bandwidth / unit), delta=1e-6)
         self.assertLessEqual(sum(found["bandwidth_gbps"]), 500 + 1e-6)
+        # Where none is whole the budget is spent, as it is without the flag.
+        any_size = as_json(*self.WORDS, "--link-gbps", "0,0,0,0", "--objective", "time-cost")
+        self.assertAlmostEqual(sum(any_size["bandwidth_gbps"]), 500, delta=1e-6)
         # What is proven by weights and prices holds for all designs, those without whole links among them.
         anything = as_json(*self.WORDS)["objective"]
         self.assertAlmostEqual(proven_bound(found["certificate"]) / anything, 1, delta=2e-6)

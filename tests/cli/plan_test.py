@@ -203,6 +203,10 @@ class Plan(ProgramTest):
             new = tomllib.loads((folder / "second.toml").read_text())
             self.assertEqual(new["because"], ["again: " + said.stdout.strip()])
             self.assertLess(new["prediction"]["step_ns"] / 1e6, took)
+            # It names the network's speed as before: what is simulated by that is faster, and told why.
+            told = run("simulate", "--plan", second, limit=60).stdout
+            self.assertIn("since it was made again by what was measured: a step takes ", told)
+            self.assertNotIn("made again", run("simulate", "--plan", first, limit=60).stdout)
             self.assertEqual(planned["compress"], "none")
             self.assertNotEqual(new["compress"], "none")
             for same in ("workload", "network", "link_gbit", "latency_us", "ranks", "transport", "sync"):

@@ -135,7 +135,11 @@ class Prediction(ProgramTest):
         words = ("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit")
         plain = as_json(*words)
         found = as_json(*words, "--sync", "local:16")
-        self.assertNotIn("critical_path", found)
+        self.assertEqual(set(found) & {"critical_path", "links", "roles", "dimensions", "communication_ns"}, set())
+        # What is under "bsp" is one that averages gradients: nothing of it stands among what is the policy's.
+        for key in ("communication_ns", "exposed_communication_ns", "links", "roles", "critical_path", "step_ns"):
+            self.assertEqual(found["bsp"][key], plain[key], key)
+        self.assertEqual(found["step_ns"], found["sync"]["step_ns"])
         self.assertFalse(any("bucket" in each["name"] for each in found["sync"]["critical_path"]))
         self.assertEqual(found["sync"]["critical_path"][-1]["end_ns"], found["sync"]["usual_step_ns"])
         by_parts = found["sync"]["usual_step_ns"] + found["sync"]["between_steps_ns"]
@@ -536,6 +540,16 @@ class WrongUsage(ProgramTest):
                 words = ("--workload", str(file), "--network", f"SW({world})", "--budget", "1GB/s", "--json", "-")
                 designed = json.loads(run("design", *words).stdout)
                 self.assertAlmostEqual(designed["time_ns"] / 4e9, 1 - 1 / world, delta=1e-6)
+
+    def test_of_an_image_split_by_rows_exchanges_borders_with_neighbours(self):
+        """100 kB each way along a line, at 1 GB/s: both at once by links of their own, in turn by one link to a switch."""
+        row = '{ pass = "forward", collective = "neighbor_exchange", bytes = 100000, role = "tensor" }'
+        with temporary_folder() as folder:
+            file = folder / "w.toml"
+            file.write_text(f"[degrees]\ntensor = 8\n[[layer]]\ncommunications = [{row}]\n")
+            words = ("--workload", str(file), "--world", "8", "--link-rate", "8Gbit", "--latency-us", "0", "--topology")
+            self.assertAlmostEqual(as_json(*words, "mesh:8")["step_ns"], 1e5, delta=10)
+            self.assertAlmostEqual(as_json(*words, "star")["step_ns"], 2e5, delta=10)
 
     def test_of_astra_sims_text_has_the_groups_of_its_header(self):
         """1 GB of activations among four of sixteen ranks; all of them would send 5/4 as much."""

@@ -32,7 +32,9 @@ Schedule of_one_group(Collective collective, Rank size, const std::string& algor
   const AlgorithmSpec spec = parse_algorithm(algorithm);
   const ScheduleRequest request{.collective = collective, .world = size, .dims = spec.dims};
   if (std::ranges::count(spec.algorithm().collectives, collective) > 0) return spec.algorithm().build(request);
-  return find_algorithm("direct", collective).build({.collective = collective, .world = size});
+  // With the neighbours along a line, which is what parts of an image or a sequence are.
+  const auto* const other = collective == Collective::neighbor_exchange ? "neighbor_exchange" : "direct";
+  return find_algorithm(other, collective).build({.collective = collective, .world = size});
 }
 
 // Where each group has a root, all ranks have its buffers.
