@@ -291,7 +291,11 @@ void check_ports(const PortRange& ports, std::uint64_t ranks) {
 
 void add_security(CLI::App& app, SecurityOptions& security) {
   const auto add_file = [&](const char* flag, const char* variable, std::filesystem::path& file, const char* help) {
-    app.add_option(flag, file, help)->envname(variable)->type_name("FILE");
+    // As of a shell whose variable is not set: without it a job would go on by less than was asked for.
+    const auto names_one = [](const std::string& word) {
+      return word.empty() ? std::string("names no file; name one, or leave it out") : std::string();
+    };
+    app.add_option(flag, file, help)->envname(variable)->type_name("FILE")->check(names_one);
   };
   add_file("--key", "RANVIER_KEY", security.key_file,
            "key of the job, as 'ranvier key new' made it (default: one is agreed on)");

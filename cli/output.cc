@@ -81,9 +81,11 @@ void open_standard_streams() {
 }
 
 int after_output(int code) {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  say(fmt::format("ranvier: stdout did not take all of the output ({}); what is printed above is incomplete\n",
-                  std::strerror(errno)));
+  const bool is_flushed = std::fflush(stdout) == 0;
+  if (is_flushed && std::ferror(stdout) == 0) return code;
+  // Of a failure before this one the reason is gone.
+  const std::string why = is_flushed ? "" : fmt::format(" ({})", std::strerror(errno));
+  say(fmt::format("ranvier: stdout did not take all of the output{}; what is printed above is incomplete\n", why));
   return code == 0 ? 1 : code;
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
@@ -25,7 +26,8 @@ Examples:
 std::optional<double> number_of(const char* flag, const std::string& word) {
   if (word.empty()) return std::nullopt;
   const auto number = parse_number<double>(word);
-  if (!number) throw Error(ErrorKind::usage, fmt::format("{} '{}' is not a number", flag, word));
+  if (!number || !std::isfinite(*number))
+    throw Error(ErrorKind::usage, fmt::format("{} '{}' is not a number", flag, word));
   return number;
 }
 
@@ -48,6 +50,10 @@ int run_report(const Arguments& arguments) {
   for (const std::string& each : files) refuse_overwriting({{"--json", json_path}}, {{"FILE", each}});
   const JsonFile file(json_path);
   const auto wanted_accuracy = number_of("--target-accuracy", accuracy);
+  if (wanted_accuracy && !(*wanted_accuracy > 0 && *wanted_accuracy <= 1))
+    throw Error(ErrorKind::usage, fmt::format("--target-accuracy {} is no share of the test data; give one above 0 and "
+                                              "up to 1, such as 0.85",
+                                              accuracy));
   const auto wanted_loss = number_of("--target-loss", loss);
   std::vector<TrainedRun> runs;
   for (const std::string& each : files) runs.push_back(read_run(each));

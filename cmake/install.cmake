@@ -3,6 +3,7 @@
 #
 #   find_package(ranvier REQUIRED)                   # ranvier::engine, ranvier::exchange, …
 #   find_package(ranvier REQUIRED COMPONENTS torch)  # and ranvier::torch_backend, ranvier::trainer
+#   find_package(ranvier REQUIRED COMPONENTS plan)   # and ranvier::plan, ranvier::chakra: simulator, planner, design
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/ranvier)
@@ -18,6 +19,10 @@ endfunction()
 
 ranvier_install(ranvier-targets ranvier_base ranvier_kernel ranvier_schedule ranvier_topology ranvier_codec
                 ranvier_sync ranvier_transport ranvier_engine ranvier_exchange ranvier_replica)
+if(TARGET ranvier_chakra_messages)
+  set(RANVIER_CHAKRA_MESSAGES ranvier_chakra_messages)
+endif()
+ranvier_install(ranvier-plan-targets ranvier_plan ranvier_chakra ${RANVIER_CHAKRA_MESSAGES})
 install(DIRECTORY include/ranvier DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT cpp)
 install(FILES proto/ranvier_parameter_server.proto DESTINATION ${CMAKE_INSTALL_DATADIR}/ranvier COMPONENT cpp)
 if(RANVIER_TORCH)

@@ -48,6 +48,7 @@ function(ranvier_library name)
   endif()
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
                                      PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PUBLIC ${arg_DEPENDS} Threads::Threads PRIVATE $<BUILD_INTERFACE:ranvier_flags> fmt::fmt)
 endfunction()
 

@@ -219,7 +219,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       refuse(
           fmt::format("--place is of policies with nodes, such as node:16; leave it out with --sync {}", options.sync));
     if (!policy->wants_spread() && how.spread)
-      refuse("--spread is of policies that go by it, such as local:8,adapt=0.5");
+      refuse("--spread is of policies that go by it, such as local:8,adapt=0.5,most=64");
   } else if (!options.place.empty() || options.policy.spread || steps) {
     refuse("--place, --spread and --steps are of --sync; name a policy");
   }

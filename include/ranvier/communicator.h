@@ -140,7 +140,7 @@ class Operation;
 // An operation under way. Dropping the handle does not stop it; the memory given to it must live until it is done.
 class Work {
  public:
-  Work() = default;
+  Work() = default;  // of nothing, which is done
   explicit Work(std::shared_ptr<engine::Operation> operation) : operation_(std::move(operation)) {}
 
   // Waits, and drives the communicator meanwhile. Throws what the operation failed with.
@@ -152,7 +152,8 @@ class Work {
   bool done() const;
   // What it failed with; null while it runs and after success.
   std::exception_ptr error() const;
-  // Calls `then` once it is done or has failed: at once if it already has, else from whichever thread finishes it.
+  // Calls `then` once it is done or has failed: at once if it already has, else from whichever thread finishes it, in the
+  // middle of what others wait for. What `then` throws goes no further than stderr.
   void on_done(std::function<void()> then);
   // Its number among the collectives of its communicator, as errors have it; 0 for a message.
   std::uint32_t sequence() const;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -138,12 +139,20 @@ void check_identity(const fs::path& path, const Checkpoint& checkpoint, const Id
   const auto check = [&](const std::string& name, const std::string& value) {
     const auto saved = checkpoint.identity.find(name);
     const std::string before = saved == checkpoint.identity.end() ? "nothing" : saved->second;
-    if (before != value)
-      refuse(path, fmt::format("it was made with {} {} and this run has {}; give both the same settings", name, before,
-                               value));
+    if (before == value) return;
+    // Of a model that is divided each replica counts as one.
+    const auto parallel = identity.find("--parallel");
+    const bool is_divided = parallel != identity.end() && parallel->second != "none";
+    refuse(path, fmt::format("it was made with {} {} and this run has {}; give both the same settings",
+                             name == "workers" && is_divided ? "replicas of the model:" : name,
+                             before.empty() ? "none" : before, value.empty() ? "none" : value));
   };
-  // Which policies it matters to follows from the others.
+  // What others follow from, where they are not given, comes before them, and which policies the last matters to
+  // behind.
+  const std::array<std::string, 2> first{"--model", "--optimizer"};
   const std::string last = "--compress";
+  for (const std::string& name : first)
+    if (const auto found = identity.find(name); found != identity.end()) check(name, found->second);
   for (const auto& [name, value] : identity)
     if (name != last) check(name, value);
   if (const auto codec = identity.find(last); codec != identity.end()) check(last, codec->second);

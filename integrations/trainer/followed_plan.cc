@@ -50,8 +50,7 @@ void FollowedPlan::send_by(const Sending& next) {
 std::optional<ChangedPlan> FollowedPlan::judge(std::size_t steps, Communicator& comm, const Replan& replan,
                                                double gradient_bytes, bool keeps_codec) {
   const std::size_t last = judge_.window();
-  const StepSeconds measured =
-      judge_.by_median() ? times_.median_of_last(last, comm) : times_.mean_of_last(last, comm);
+  const StepSeconds measured = judge_.by_median() ? times_.median_of_last(last, comm) : times_.mean_of_last(last, comm);
   if (!judge_.is_wrong(measured)) return std::nullopt;
   PlanChange change = agree_on_change(
       comm, replan, {.tuning = comm.tuning(), .compress = now_.compress, .bucket_bytes = now_.bucket_bytes},

@@ -50,7 +50,8 @@ class OwnPaceTraining {
   virtual void run(std::uint64_t stop_at) = 0;
   // No more calls come; every rank says so.
   virtual void leave() = 0;
-  virtual std::uint64_t exchanges() const = 0;          // that this worker had a part in
+  virtual std::uint64_t exchanges() const = 0;          // that this worker had a part in …
+  virtual std::uint64_t averages() const { return 0; }  // … and those among its group, before these
   virtual std::chrono::nanoseconds waited() const = 0;  // for its turn and for what others hold
   virtual std::vector<std::size_t> shares() const = 0;  // by rank: samples of a step
   virtual std::vector<int> groups() const = 0;          // by rank: who exchanges together

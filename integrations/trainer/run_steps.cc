@@ -16,6 +16,18 @@ namespace ranvier::trainer {
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
+namespace {
+
+// Whether the group of `rank` has members in another node.
+bool spans_nodes(const std::vector<int>& groups, const std::vector<int>& nodes, Rank rank) {
+  const auto own = static_cast<std::size_t>(rank);
+  for (std::size_t peer = 0; peer < groups.size(); ++peer)
+    if (groups[peer] == groups[own] && nodes[peer] != nodes[own]) return true;
+  return false;
+}
+
+}  // namespace
+
 // The gradients of this worker's samples, in so many passes; the loss. `first`: as Pass has it.
 double Run::compute(std::span<const std::int64_t> chosen, std::uint64_t first, bool is_shared) {
   pace_.begin(static_cast<std::uint64_t>(sampler_.steps(first)), chosen.size());
@@ -89,12 +101,15 @@ double Run::train_at_own_pace(std::size_t stop) {
   own_pace_->prepare();
   const auto prepared = steady_clock::now();
   const auto waited_before = own_pace_->waited();
-  const std::uint64_t exchanges_before = own_pace_->exchanges();
+  const std::uint64_t exchanges_before = own_pace_->exchanges(), averages_before = own_pace_->averages();
+  const auto groups = own_pace_->groups();
   own_pace_->run(sampler_.before(stop));
   account_.add_waiting(own_pace_->waited() - waited_before);
   plan_.add_steps(stop - step_, steady_clock::now() - prepared, own_pace_->waited() - waited_before);
   if (auto_) auto_->add_pushes(own_pace_->waited() - waited_before, own_pace_->exchanges() - exchanges_before);
   account_.add_rounds(own_pace_->exchanges() - exchanges_before, sync_->nodes() > 1);
+  account_.add_rounds(own_pace_->averages() - averages_before,
+                      spans_nodes(groups, sync_->node_of_rank(), comm_.rank()));
   result_.steps_here += stop - step_;
   step_ = stop;
   // Of peers, replicas differ now.

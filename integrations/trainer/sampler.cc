@@ -16,7 +16,7 @@ std::size_t steps_per_epoch(std::size_t samples, std::size_t batch, std::size_t 
   if (samples < step)
     throw Error(ErrorKind::config,
                 fmt::format("{} training samples are too few for one step of {} workers with a batch "
-                            "of {} each; lower --batch",
+                            "of {} each (--batch, times --accumulate where that is given); lower it",
                             samples, world, batch));
   return (samples + step - 1) / step;
 }

@@ -45,6 +45,8 @@ class ServerTraining final : public OwnPaceTraining {
   // Then all hold the same parameters.
   void run(std::uint64_t stop_at) override {
     if (guests_) guests_->open();
+    const bool averages =
+        is_worker() && std::ranges::count(groups_, groups_[static_cast<std::size_t>(comm_.rank())]) > 1;
     while (is_worker()) {
       const auto asked = steady_clock::now();
       const auto part = group_->begin(stop_at);
@@ -56,6 +58,7 @@ class ServerTraining final : public OwnPaceTraining {
                        worker_.parameters);
       waited_ += steady_clock::now() - computed;
       ++pushes_;
+      averages_ += averages ? 1 : 0;
       worker_.keep(part.done);
     }
     if (guests_) guests_->close();
@@ -69,6 +72,7 @@ class ServerTraining final : public OwnPaceTraining {
     if (server_) server_->leave();
   }
   std::uint64_t exchanges() const override { return pushes_; }
+  std::uint64_t averages() const override { return averages_; }
   nanoseconds waited() const override { return waited_; }
   std::vector<std::size_t> shares() const override { return shares_; }
   std::vector<int> groups() const override { return groups_; }
@@ -190,6 +194,7 @@ class ServerTraining final : public OwnPaceTraining {
   std::vector<int> groups_;
   std::vector<int> next_groups_;  // that are being formed; none
   std::uint64_t pushes_ = 0;
+  std::uint64_t averages_ = 0;  // among this worker\'s group
   nanoseconds waited_{};
 };
 

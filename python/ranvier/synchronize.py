@@ -249,7 +249,7 @@ class Synchronization(Attached):
         # Samples of this rank since parameters were last everybody's, by level, and behind those by fragment.
         self._seen = [0.0] * (len(levels) + fragments)
         self._seen_by_buffers = 0.0  # since its buffers were averaged with everybody's
-        self._seen_by_begun = 0.0  # of those of the last level, when the average that is under way began
+        self._seen_by_begun = 0.0  # of those of the last level or the fragment, when the average that is under way began
         self._uneven = Uneven(optimizer, self._teams, self.join_device)
         self._scaling = Scaling(optimizer, self._parameters)
         self._rates = Rates(optimizer)
@@ -660,13 +660,16 @@ class Synchronization(Attached):
 
     def _stream(self, asked: Asked, closes: bool) -> None:
         assert isinstance(self._under_way, Fragments)
+        average = asked.fragment - self._policy.fragments()  # counted from behind the last level
         if asked.what == FINISH_FRAGMENT:
             self.bytes += self._under_way.finish(asked)
+            if asked.merge == 0:
+                self._seen[average] = 0
+            elif not closes:  # one under way as training closes is dropped, as if it had never begun
+                self._seen[average] -= self._seen_by_begun
             return
-        average = asked.fragment - self._policy.fragments()  # counted from behind the last level
         weights = self._weights(self._last, self._seen[average])
-        self._seen[average] = 0
-        # Where training ends as a part has left, ranks have used nothing since, and differ nevertheless.
+        self._seen_by_begun = self._seen[average]
         weight = self._teams.weight(0, self._last, weights or self._samples)
         self._under_way.begin(asked.fragment, weight, closes)
         self.rounds += 1

@@ -301,8 +301,18 @@ class Communicator::Impl {
   }
 
   std::chrono::nanoseconds timeout_of(const std::optional<std::chrono::milliseconds>& timeout) const {
+    if (timeout && timeout->count() < 0)
+      throw Error(ErrorKind::usage, fmt::format("a timeout of {} ms is over before it begins; leave it out for the "
+                                                "communicator's, or give one above 0",
+                                                timeout->count()));
     return bounded(timeout.value_or(options_.timeout));
   }
+  void demand_memory(ConstTypedSpan data, std::string_view what) const {
+    if (data.data == nullptr && data.count > 0)
+      throw Error(ErrorKind::usage,
+                  fmt::format("{} on {}: {} elements and no memory", what, rank_name_(rank_), data.count));
+  }
+
   void demand_peer(Rank peer, std::string_view what) const {
     if (peer < 0 || peer >= world_ || peer == rank_)
       throw Error(ErrorKind::usage,
@@ -507,16 +517,19 @@ std::uint32_t Communicator::count(Composite call) {
 Work Communicator::start_send(ConstTypedSpan data, Rank to, std::uint64_t tag,
                               std::optional<std::chrono::milliseconds> timeout, CallLabel label) {
   impl_->demand_peer(to, "send");
+  impl_->demand_memory(data, "send");
   return Work(impl_->engine_->start_send(data, to, tag, impl_->timeout_of(timeout), label));
 }
 Work Communicator::start_recv(TypedSpan data, Rank from_or_any, std::uint64_t tag,
                               std::optional<std::chrono::milliseconds> timeout, CallLabel label) {
   if (from_or_any != any_rank) impl_->demand_peer(from_or_any, "recv");
+  impl_->demand_memory(data, "recv");
   return Work(impl_->engine_->start_recv(data, from_or_any, tag, false, impl_->timeout_of(timeout), label));
 }
 Work Communicator::start_recv_at_most(TypedSpan data, Rank from_or_any, std::uint64_t tag,
                                       std::optional<std::chrono::milliseconds> timeout) {
   if (from_or_any != any_rank) impl_->demand_peer(from_or_any, "recv");
+  impl_->demand_memory(data, "recv");
   return Work(impl_->engine_->start_recv(data, from_or_any, tag, true, impl_->timeout_of(timeout)));
 }
 void Communicator::send(ConstTypedSpan data, Rank to, std::uint64_t tag) { start_send(data, to, tag).wait(); }

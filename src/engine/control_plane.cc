@@ -245,7 +245,8 @@ class TcpControlPlane final : public ControlPlane {
       const ssize_t got = link.channel.recv(space);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
       if (got <= 0) {
-        watch_.ended(link.neighbour, outcome);
+        const auto* const tls = link.channel.tls();
+        watch_.ended(link.neighbour, outcome, got < 0 && tls != nullptr ? tls->problem() : "");
         link.over = Clock::now();
         if (got < 0) link.channel.close();
         return;

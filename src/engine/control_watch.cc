@@ -88,12 +88,14 @@ void ControlWatch::garbled(Rank neighbour, Outcome& outcome) {
        outcome);
 }
 
-void ControlWatch::ended(Rank neighbour, Outcome& outcome) {
+void ControlWatch::ended(Rank neighbour, Outcome& outcome, const std::string& broken_by) {
   neighbours_.at(neighbour).ended = true;
-  if (!has_left(neighbour))
-    lost(neighbour,
-         fmt::format("{} died: its control connection closed; see its output for why", options_.names.rank(neighbour)),
-         outcome);
+  if (has_left(neighbour)) return;
+  const std::string who = options_.names.rank(neighbour);
+  lost(neighbour,
+       broken_by.empty() ? fmt::format("{} died: its control connection closed; see its output for why", who)
+                         : fmt::format("{} is out of reach: its control connection broke ({})", who, broken_by),
+       outcome);
 }
 
 void ControlWatch::tick(Time now, Outcome& outcome) {

@@ -42,7 +42,8 @@ class ControlWatch {
   void saw(Rank neighbour, Time time);
   std::vector<Rank> quiet(Time now) const;
   void garbled(Rank neighbour, Outcome& outcome);
-  void ended(Rank neighbour, Outcome& outcome);
+  // `broken_by`: what ended it on this side; nothing: the neighbour did.
+  void ended(Rank neighbour, Outcome& outcome, const std::string& broken_by = {});
   // Time passes. Call it at least every heartbeat_every(), after everything that has arrived was heard: when a call
   // comes later than suspect_after, this process was the one that slept, and everybody gets fresh time.
   void tick(Time now, Outcome& outcome);

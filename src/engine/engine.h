@@ -46,6 +46,9 @@ struct EngineOptions {
 
 class BoundedOperation;
 
+// Says on stderr what a callback throws, which is called in the middle of what others wait for.
+void call_back(const std::function<void()>& callback);
+
 // Held by shared_ptr: whoever waits in it, as its own thread does, keeps it.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:

@@ -1,5 +1,7 @@
 // Callbacks of operations that have ended, and who takes over behind one that waits.
 #include <algorithm>
+#include <cstdio>
+#include <exception>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -20,6 +22,20 @@ bool in_callback() { return calls_back; }
 
 namespace engine {
 
+void call_back(const std::function<void()>& callback) {
+  const auto say = [](const char* what) {
+    std::fprintf(stderr, "ranvier: a callback of an operation that has ended threw, and nobody can be told: %s\n",
+                 what);
+  };
+  try {
+    callback();
+  } catch (const std::exception& error) {
+    say(error.what());
+  } catch (...) {
+    say("what is no exception");
+  }
+}
+
 void Engine::unlock_and_call_back() {
   std::vector<std::function<void()>> callbacks;
   callbacks.swap(callbacks_);
@@ -27,7 +43,7 @@ void Engine::unlock_and_call_back() {
   if (callbacks.empty()) return;
   calling_back_.fetch_add(1);
   const bool outer = std::exchange(calls_back, true);
-  for (const auto& callback : callbacks) callback();
+  for (const auto& callback : callbacks) call_back(callback);
   calls_back = outer;
   calling_back_.fetch_sub(1);
 }

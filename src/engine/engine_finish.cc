@@ -35,15 +35,15 @@ void Engine::on_done(Operation& operation, std::function<void()> then) {
     if (!operation.finished()) {
       if (operation.on_done)
         operation.on_done = [first = std::move(operation.on_done), then = std::move(then)] {
-          first();
-          then();
+          call_back(first);
+          call_back(then);
         };
       else
         operation.on_done = std::move(then);
       return;
     }
   }
-  then();
+  call_back(then);
 }
 
 }  // namespace ranvier::engine

@@ -21,6 +21,8 @@ class Examiner {
   Shape shape() {
     const auto [collective, input, output, op, root, input_splits, output_splits, algorithm, timeout, priority, label,
                 part_of, tolerates_loss, may_differ, lost] = request_;
+    demand_memory(input, "input");
+    demand_memory(output, "output");
     if (has_root(collective)) demand(root >= 0 && root < world_, "root {} is not in a world of {} ranks", root, world_);
     const bool is_root = rank_ == root;
     Shape shape;
@@ -106,6 +108,13 @@ class Examiner {
     if (!right)
       throw Error(ErrorKind::usage, fmt::format("{} on {}: {}", name_of(request_.collective), names_(rank_),
                                                 fmt::vformat(complaint, fmt::make_format_args(arguments...))));
+  }
+
+  template <class Span>
+  void demand_memory(const Span& span, std::string_view name) const {
+    constexpr std::size_t most = std::size_t{1} << 47;  // of any address space; what is counted of them adds up below
+    demand(span.data != nullptr || span.count == 0, "{} has {} elements and no memory", name, span.count);
+    demand(span.count <= most, "{} has {} elements, which no memory holds", name, span.count);
   }
 
   // What a rank sends to itself is what it receives from itself.

@@ -19,10 +19,12 @@ bool wait_in_its_engine(engine::Operation& operation, std::optional<std::chrono:
 }  // namespace
 
 void Work::wait() {
+  if (!operation_) return;
   wait_in_its_engine(*operation_, std::nullopt);
   if (operation_->error()) std::rethrow_exception(operation_->error());
 }
 bool Work::wait_for(std::chrono::nanoseconds limit) {
+  if (!operation_) return true;
   if (!wait_in_its_engine(*operation_, bounded(limit))) return false;
   if (operation_->error()) std::rethrow_exception(operation_->error());
   return true;
@@ -36,7 +38,7 @@ void Work::wait_all(std::span<Work> all) {
     keeper->wait(
         [&, next = first]() mutable {
           next = std::find_if(next, all.end(), [&](const Work& each) {
-            return each.operation_->engine == keeper.get() && !each.done();
+            return !each.done() && each.operation_->engine == keeper.get();
           });
           return next == all.end();
         },
@@ -45,20 +47,20 @@ void Work::wait_all(std::span<Work> all) {
   for (const Work& each : all)
     if (const auto error = each.error()) std::rethrow_exception(error);
 }
-bool Work::done() const { return operation_->finished(); }
-std::exception_ptr Work::error() const { return operation_->finished() ? operation_->error() : nullptr; }
+bool Work::done() const { return !operation_ || operation_->finished(); }
+std::exception_ptr Work::error() const { return operation_ && done() ? operation_->error() : nullptr; }
 void Work::on_done(std::function<void()> then) {
-  if (const auto engine = operation_->finished() ? nullptr : operation_->keeper.lock())
+  if (const auto engine = done() ? nullptr : operation_->keeper.lock())
     engine->on_done(*operation_, std::move(then));
   else
-    then();
+    engine::call_back(then);
 }
-std::uint32_t Work::sequence() const { return operation_->entry().sequence; }
+std::uint32_t Work::sequence() const { return operation_ ? operation_->entry().sequence : 0; }
 std::string Work::flight_record() const {
-  const auto engine = operation_->keeper.lock();
+  const auto engine = operation_ ? operation_->keeper.lock() : nullptr;
   return engine ? engine->recent_operations() : "";
 }
-std::size_t Work::received_bytes() const { return operation_->finished() ? operation_->received_bytes() : 0; }
-Rank Work::source() const { return operation_->finished() ? operation_->source() : -1; }
+std::size_t Work::received_bytes() const { return operation_ && done() ? operation_->received_bytes() : 0; }
+Rank Work::source() const { return operation_ && done() ? operation_->source() : -1; }
 
 }  // namespace ranvier

@@ -37,6 +37,11 @@ class Fragments {
   // Waits for that average; x = merge x + (1 - merge) (what the outer step makes of it).
   void finish(std::size_t fragment, const OuterStep& outer, double merge, std::span<float> parameters);
 
+  // Where that is among the parameters.
+  std::span<float> of(std::size_t fragment, std::span<float> parameters) const {
+    return parameters.subspan(parts_[fragment].first, parts_[fragment].size);
+  }
+
   std::uint64_t plain_buckets() const { return exchange_->plain_buckets(); }
   std::size_t state_bytes() const;
   // Waits for what is under way, which is then kept as it arrived.

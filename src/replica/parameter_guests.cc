@@ -1,6 +1,10 @@
 #include "ranvier/parameter_guests.h"
 
+#include <fmt/format.h>
+
+#include <array>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
@@ -56,14 +60,23 @@ class ParameterGuests::Impl {
   }
   void push(Rank guest, const GuestCalls::Push& push, std::span<const float> gradient) {
     const auto lock = turn();
+    // Servers take one that is not above the last for that one sent again.
+    std::uint64_t& last = last_[static_cast<std::size_t>(guest)];
+    if (push.number < last)
+      throw Error(ErrorKind::usage,
+                  fmt::format("push {} of guest {} comes behind its push {}, and would change nothing; "
+                              "number pushes rising, also those of a program that begins again",
+                              push.number, guest, last));
     server_.exchange_for(guest, push.number, gradient, {.rate = push.rate, .share = push.share}, held_);
+    last = push.number;
   }
 
   ParameterServer& server_;
   std::mutex mutex_;  // of all until the next gap
   std::condition_variable changed_;
   bool is_open_ = false, is_over_ = false;
-  std::vector<float> held_;  // what a push leaves, which nobody asks for
+  std::array<std::uint64_t, ParameterServer::most_guests> last_{};  // numbers of their pushes
+  std::vector<float> held_;                                         // what a push leaves, which nobody asks for
 
   std::unique_ptr<GuestService> service_;  // ends first
 };

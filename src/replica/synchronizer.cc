@@ -182,10 +182,16 @@ class Synchronizer::Impl {
 
   void mean(std::span<float> parameters) {
     if (agreed_ || comm_.world() == 1) return;
+    const auto weigh = [](std::span<float> values, double weight) {
+      if (weight != 1)
+        for (float& each : values) each *= static_cast<float>(weight);
+    };
     // What realign() would make of them: replicas that gradients part have all taken steps of everybody's samples.
-    const double weight = resync_ > 0 ? 1 : own_weight(policy_->levels().size());
-    if (weight != 1)
-      for (float& each : parameters) each *= static_cast<float>(weight);
+    if (fragments_)
+      for (std::size_t fragment = 0; fragment < policy_->fragments(); ++fragment)
+        weigh(fragments_->of(fragment, parameters), own_weight(average_of(fragment)));
+    else if (resync_ == 0)
+      weigh(parameters, own_weight(policy_->levels().size()));
     comm_.all_reduce(parameters, {.op = ReduceOp::average});
   }
 
@@ -265,13 +271,12 @@ class Synchronizer::Impl {
   std::size_t first_parameter_level() const { return ranvier::first_parameter_level(*policy_); }
 
   std::size_t own() const { return static_cast<std::size_t>(comm_.rank()); }
-  // In an average of everybody: 1 where all have used as many samples since the last one of it. Where training ends as
-  // a streamed part has left they have used none since, and differ nevertheless.
+  std::size_t average_of(std::size_t fragment) const { return policy_->levels().size() + 1 + fragment; }
+  // In an average of everybody: 1 where all have used as many samples since the last one of it, or none.
   double own_weight(std::size_t average) const {
-    auto used = used_.since(average);
-    if (std::ranges::all_of(used, [](double each) { return each == 0; })) used = samples_;
+    const auto used = used_.since(average);
     const double all = std::accumulate(used.begin(), used.end(), 0.0);
-    return used[own()] * static_cast<double>(comm_.world()) / all;
+    return all > 0 ? used[own()] * static_cast<double>(comm_.world()) / all : 1;
   }
 
   void count_round(const Team& team) {
@@ -297,17 +302,23 @@ class Synchronizer::Impl {
         continue;
       }
       if (each.what == SyncAction::What::begin_fragment) {
-        const std::size_t average = policy_->levels().size() + 1 + each.fragment;
+        const double weight = own_weight(average_of(each.fragment));
         if (closes == Closes::yes)
-          fragments_->begin_plainly(each.fragment, parameters, own_weight(average));
+          fragments_->begin_plainly(each.fragment, parameters, weight);
         else
-          fragments_->begin(each.fragment, parameters, own_weight(average));
-        used_.made(average);
+          fragments_->begin(each.fragment, parameters, weight);
+        used_.begun(average_of(each.fragment));
         count_round(*teams_.leaders(1));
         continue;
       }
       if (each.what == SyncAction::What::finish_fragment) {
         fragments_->finish(each.fragment, each.outer, each.merge, parameters);
+        // Without a merge replicas are equal then; one under way as training closes is dropped, as if it had never
+        // begun.
+        if (each.merge == 0)
+          used_.made(average_of(each.fragment));
+        else if (closes == Closes::no)
+          used_.taken_up(average_of(each.fragment));
         continue;
       }
       Team* const leaders = teams_.leaders(each.level);

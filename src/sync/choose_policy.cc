@@ -78,11 +78,12 @@ class Forecast {
     const bool pushes_unknown = !now_.measured.push || !now_.measured.served;
     const auto groups = group_by_speed(now_.speeds, {});
     if (count(groups) > 1)
-      list.push_back({.sync = "group",
-                      .seconds = std::max({shared() * late(static_cast<double>(largest(groups))) + inside(groups),
-                                           now_.push_seconds, static_cast<double>(count(groups)) * now_.served_seconds}),
-                      .margin = group_margin,
-                      .at_least = pushes_unknown || (stay_inside(groups) && !now_.measured.inside)});
+      list.push_back(
+          {.sync = "group",
+           .seconds = std::max({shared() * late(static_cast<double>(largest(groups))) + inside(groups),
+                                now_.push_seconds, static_cast<double>(count(groups)) * now_.served_seconds}),
+           .margin = group_margin,
+           .at_least = pushes_unknown || (stay_inside(groups) && !now_.measured.inside)});
     double rate = 0;  // samples a second
     for (const double speed : now_.speeds) rate += own_ / (own_ / speed * late(1) + now_.push_seconds);
     list.push_back({.sync = "async",
@@ -121,23 +122,15 @@ std::string name_of(const PolicyForecast& each) {
   return each.sync + (each.split_by_speed ? " with shares by speed" : "");
 }
 
-std::string reason_of(const PolicySituation& now, const PolicyForecast& taken, std::span<const PolicyForecast> all) {
-  std::string others;
-  for (const auto& each : all)
-    if (!(each == taken))
-      others += fmt::format("{}{} {}{:.1f}", others.empty() ? "" : ", ", name_of(each),
-                            each.at_least ? "at least " : "", each.seconds * 1e3);
-  return fmt::format(
-      "{} takes {:.1f} ms for a step's samples{}; speeds differ {:.1f} times, {:.0f} % of steps are late "
-      "{:.1f} times, an average takes {}{:.1f} ms inside nodes and {:.1f} among all",
-      name_of(taken), taken.seconds * 1e3, others.empty() ? "" : fmt::format(" ({})", others),
-      *std::ranges::max_element(now.speeds) / *std::ranges::min_element(now.speeds), now.late_share * 100,
-      now.late_factor, now.measured.inside ? "" : "at least ", now.inside_seconds * 1e3, now.between_seconds * 1e3);
-}
+struct Chosen {
+  const PolicyForecast& taken;
+  const PolicyForecast& best;   // what would take the least time …
+  std::string_view stays = {};  // … and why it is not taken
+};
 
 // `also_bounds`: of these forecasts those too that hang on what has not been measured.
-const PolicyForecast& choose(std::span<const PolicyForecast> all, const PolicySituation& now,
-                             const PolicyChoice& current, bool also_bounds) {
+Chosen choose(std::span<const PolicyForecast> all, const PolicySituation& now, const PolicyChoice& current,
+              bool also_bounds) {
   const PolicyForecast* best = nullptr;
   for (const auto& each : all)
     if ((also_bounds || !each.at_least) && (best == nullptr || each.cost() < best->cost())) best = &each;
@@ -146,11 +139,33 @@ const PolicyForecast& choose(std::span<const PolicyForecast> all, const PolicySi
   });
   // Which shares are considered follows how unequal speeds are just now; others are no other policy.
   if (in_use == all.end()) in_use = std::ranges::find(all, current.sync, &PolicyForecast::sync);
-  if (in_use != all.end() && in_use->cost() <= best->cost() * (1 + to_change)) return *in_use;
+  if (in_use != all.end() && in_use->cost() <= best->cost() * (1 + to_change))
+    return {*in_use, *best, "too near to change for"};
   const PolicyForecast& stays = in_use != all.end() ? *in_use : all.front();
-  if (stays.cost() <= best->cost() * (1 + now.doubt)) return stays;
-  if ((stays.cost() - best->cost()) * now.steps_left <= now.change_seconds) return stays;
-  return *best;
+  if (stays.cost() <= best->cost() * (1 + now.doubt))
+    return {stays, *best, "nearer than what is measured so early may be wrong by"};
+  if ((stays.cost() - best->cost()) * now.steps_left <= now.change_seconds)
+    return {stays, *best, "not worth a change for the steps that are left"};
+  return {*best, *best};
+}
+
+// `wished`: the choice among bounds, too.
+std::string reason_of(const PolicySituation& now, const PolicyForecast& taken, const Chosen& wished,
+                      std::span<const PolicyForecast> all) {
+  std::string others;
+  for (const auto& each : all)
+    if (!(each == taken))
+      others +=
+          fmt::format("{}{} {}{:.1f}{}", others.empty() ? "" : ", ", name_of(each), each.at_least ? "at least " : "",
+                      each.seconds * 1e3, each.margin > 0 ? fmt::format(" counted as {:.1f}", each.cost() * 1e3) : "");
+  if (!wished.stays.empty() && !(wished.best == taken))
+    others += fmt::format("; {} is {}", name_of(wished.best), wished.stays);
+  return fmt::format(
+      "{} takes {:.1f} ms for a step's samples{}; speeds differ {:.1f} times, {:.0f} % of steps are late "
+      "{:.1f} times, an average takes {}{:.1f} ms inside nodes and {:.1f} among all",
+      name_of(taken), taken.seconds * 1e3, others.empty() ? "" : fmt::format(" ({})", others),
+      *std::ranges::max_element(now.speeds) / *std::ranges::min_element(now.speeds), now.late_share * 100,
+      now.late_factor, now.measured.inside ? "" : "at least ", now.inside_seconds * 1e3, now.between_seconds * 1e3);
 }
 
 }  // namespace
@@ -164,13 +179,15 @@ std::vector<PolicyForecast> forecast_policies(const PolicySituation& situation) 
 
 PolicyChoice choose_policy(const PolicySituation& situation, const PolicyChoice& current) {
   const auto all = forecast_policies(situation);
-  const PolicyForecast& taken = choose(all, situation, current, false);
-  return {.sync = taken.sync, .split_by_speed = taken.split_by_speed, .reason = reason_of(situation, taken, all)};
+  const PolicyForecast& taken = choose(all, situation, current, false).taken;
+  return {.sync = taken.sync,
+          .split_by_speed = taken.split_by_speed,
+          .reason = reason_of(situation, taken, choose(all, situation, current, true), all)};
 }
 
 std::optional<PolicyForecast> worth_measuring(const PolicySituation& situation, const PolicyChoice& current) {
   const auto all = forecast_policies(situation);
-  const PolicyForecast& taken = choose(all, situation, current, true);
+  const PolicyForecast& taken = choose(all, situation, current, true).taken;
   if (!taken.at_least) return std::nullopt;
   return taken;
 }

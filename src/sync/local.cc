@@ -19,11 +19,20 @@ PeriodicRule local(const StageSpec& stage, const SyncContext& context) {
   const std::size_t period = period_or_epoch(parameters, context);
   PeriodicRule rule = every(period);
   rule.adaptation.bound = parameters.number("adapt", 0, 0, 1e6);
+  const bool adapts = rule.adaptation.bound > 0, is_bounded = parameters.has("most");
+  if (is_bounded && !adapts)
+    throw Error(ErrorKind::usage,
+                "'local' has a most=, which periods grow up to by adapt=, and no adapt=; add one, or leave most= out");
+  if (adapts && !is_bounded && context.steps_per_epoch == 0)
+    throw Error(
+        ErrorKind::usage,
+        "'local' by adapt= lets periods grow up to an epoch, and how many steps that has is not known here; name "
+        "the longest period by most=");
   rule.adaptation.most =
       parameters.count("most", std::max<std::size_t>(period, context.steps_per_epoch), period, longest_period);
   rule.delay = parameters.count("delay", 0, 0, period - 1);
   parameters.end();
-  if (rule.delay > 0 && rule.adaptation.bound > 0)
+  if (rule.delay > 0 && adapts)
     throw Error(ErrorKind::usage,
                 "'local' by adapt= goes by how far replicas are apart when their average is there, which a delay= puts "
                 "off; leave out one of them");
@@ -39,7 +48,8 @@ PeriodicRule post_local(const StageSpec& stage, const SyncContext& context) {
     throw Error(ErrorKind::usage,
                 "'post-local' is synchronous for a share of training, and how many steps that has is "
                 "not known here; tell it (steps= of ranvier.attach), or take local:16");
-  rule.synchronous_steps = static_cast<std::uint64_t>(std::ceil(share * static_cast<double>(context.steps)));
+  constexpr double exact = 1 - 1e-12;  // 0.07 of 100 steps are 7, though the product is above that
+  rule.synchronous_steps = static_cast<std::uint64_t>(std::ceil(share * static_cast<double>(context.steps) * exact));
   return rule;
 }
 

@@ -202,9 +202,12 @@ JobKey read_job_key(const std::filesystem::path& file) {
   if (!S_ISREG(about.st_mode)) refuse(file, "is no file; make one with: ranvier key new > job.key");
   if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     refuse(file, fmt::format("can be read by others than its owner; run: chmod 600 {}", file.string()));
+  constexpr off_t longest = 4096;  // with much white space
+  if (about.st_size > longest) refuse(file, "holds no key of ranvier; make one with: ranvier key new > job.key");
   std::ifstream stream(file);
   std::string line;
   if (!stream || !std::getline(stream, line)) refuse(file, "cannot be read; check its owner and that it is not empty");
+  if (line.ends_with('\r')) line.pop_back();  // written on Windows
   const std::string_view digits = std::string_view(line).substr(std::min(prefix.size(), line.size()));
   JobKey key;
   if (!line.starts_with(prefix) || !parse_hex(digits, key))

@@ -268,6 +268,7 @@ class Gathering {
     guest.ready = 0;
     if (!guest.secured) {
       const TlsProgress progress = guest.channel.secure();
+      if (progress == TlsProgress::failed) refused_ = guest.channel.tls()->problem();
       if (progress != TlsProgress::done) return progress == TlsProgress::pending;
       guest.secured = true;
     }
@@ -357,9 +358,10 @@ class Gathering {
     if (count > most_named) missing.push_back(fmt::format("{} more", count - most_named));
     throw Error(ErrorKind::unreachable,
                 fmt::format("{} has no {} connection to {} after {:.1f} s; check that they run and that no firewall "
-                            "stands between",
+                            "stands between{}",
                             options_.names(info_.rank), what_it_makes(), fmt::join(missing, ", "),
-                            std::chrono::duration<double>(waited).count()),
+                            std::chrono::duration<double>(waited).count(),
+                            refused_.empty() ? "" : "; somebody came and was refused: " + refused_),
                 culprit);
   }
 
@@ -377,6 +379,7 @@ class Gathering {
   const MeetingOptions& options_;
   TcpDoor& door_;
   const Token token_;
+  std::string refused_;  // why the last guest was that did not prove who it is; for the error alone
   const std::vector<TcpLink>& links_;
   std::vector<Channel> channels_;
   std::size_t open_;  // links that do not stand yet

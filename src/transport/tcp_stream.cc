@@ -220,15 +220,18 @@ TcpStream::Awaited TcpStream::awaited(std::size_t bytes) const {
   return {receiving_.socket, std::max<std::size_t>(here - std::min(here, channel.held()), 1)};
 }
 
-// Puts what has arrived since behind what the caller has not used. At the end of the connection the view just stays:
-// it may be a whole message that nobody wants yet.
+// Puts what has arrived since behind what the caller has not used. Where the peer has closed the connection the view
+// just stays: it may be a whole message that nobody wants yet.
 void TcpStream::grow() {
   if (begin_ > 0 && (end_ == ReceiveBuffers::bytes || unread() < little)) {
     std::memmove(buffer_.get(), buffer_.get() + begin_, unread());
     end_ -= begin_;
     begin_ = 0;
   }
-  end_ += read({buffer_.get() + end_, ReceiveBuffers::bytes - end_});
+  const std::size_t got = read({buffer_.get() + end_, ReceiveBuffers::bytes - end_});
+  end_ += got;
+  // The rest of what the caller waits for, which sees no more than a part of an element, is never to come.
+  if (got == 0 && ended_ && problem_ != 0) throw_lost(channels_[receiving_.socket], problem_);
 }
 
 void TcpStream::throw_lost(const Channel& channel, int problem) const {

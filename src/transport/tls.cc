@@ -41,6 +41,14 @@ std::string last_problem() {
   return reason == nullptr ? "no reason was given" : reason;
 }
 
+// Of a certificate that was looked at and not taken: " (certificate has expired …)".
+std::string why_untrusted(SSL* session) {
+  const long why = SSL_get_verify_result(session);
+  if (why == X509_V_OK) return "";
+  const bool is_by_time = why == X509_V_ERR_CERT_HAS_EXPIRED || why == X509_V_ERR_CERT_NOT_YET_VALID;
+  return fmt::format(" ({}{})", X509_verify_cert_error_string(why), is_by_time ? " by this host's clock" : "");
+}
+
 // The key of the job's TLS sessions: RFC 5869's extract step, with the token, which differs from job to job, as salt.
 std::vector<unsigned char> derived_key(ConstBytes secret, ConstBytes token) {
   std::vector<unsigned char> key(32);
@@ -312,7 +320,7 @@ TlsProgress TlsSession::handshake() {
     return fail_handshake("it sent too much before it proved who it is");
   }
   if (error == SSL_ERROR_SSL)
-    return fail_handshake(fmt::format("TLS failed: {}{}", last_problem(),
+    return fail_handshake(fmt::format("TLS failed: {}{}{}", last_problem(), why_untrusted(ssl_),
                                       context_->shared_key_.empty() ? "" : ", as with one that has another key"));
   return fail_handshake("it ended the connection while TLS began, as one that has another key does");
 }

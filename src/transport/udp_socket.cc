@@ -77,7 +77,7 @@ UdpSocket::UdpSocket(const std::string& ip, const PortRange& ports)
     six_ = address->storage.ss_family == AF_INET6;
     socket_ = open_socket(address->storage.ss_family);
     if (!socket_) return false;
-    if (six_ && ip.empty()) set(socket_, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    takes_both_ = six_ && ip.empty() && set(socket_, IPPROTO_IPV6, IPV6_V6ONLY, 0);
     for (int port = ports.first; port <= ports.last; ++port) {
       const auto tried = parse_address(address_text, static_cast<std::uint16_t>(port));
       if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&tried->storage), tried->size) == 0) return true;
@@ -115,7 +115,7 @@ UdpSocket::UdpSocket(const std::string& ip, const PortRange& ports)
 
 std::optional<SocketAddress> UdpSocket::reachable(const std::string& ip, std::uint16_t port) const {
   auto address = parse_address(ip, port);
-  if (address && six_ && address->storage.ss_family == AF_INET) address = parse_address("::ffff:" + ip, port);
+  if (address && takes_both_ && address->storage.ss_family == AF_INET) address = parse_address("::ffff:" + ip, port);
   if (address && (address->storage.ss_family == AF_INET6) != six_) return std::nullopt;
   return address;
 }

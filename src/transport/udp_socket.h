@@ -67,7 +67,8 @@ class UdpSocket {
 
   Fd socket_;
   bool six_ = false;
-  bool segments_ = false;  // the kernel has UDP_SEGMENT
+  bool takes_both_ = false;  // IPv4 addresses, too, in words of IPv6: of no address of this host alone
+  bool segments_ = false;    // the kernel has UDP_SEGMENT
   std::size_t receive_bytes_ = 0;
   std::shared_ptr<SendBuffers> sending_;
   std::shared_ptr<ReceiveBuffers> receiving_;

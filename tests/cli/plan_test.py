@@ -242,7 +242,7 @@ class Plan(ProgramTest):
             (("--world", "8", "--workload", "resnet50", "--place", "node=4,rack=2", "--sync", "node:4"), "unknown level to place 'rack'"),
             (("--world", "4", "--workload", "resnet50", "--speeds", "1,1,1,1,0.5"), "5"),
             (("--world", "4", "--workload", "resnet50", "--sync", "ad-psgd"), "ranvier simulate --sync ad-psgd"),
-            (("--world", "4", "--workload", "resnet50", "--sync", "local:4,adapt=1"), "without adapt"),
+            (("--world", "4", "--workload", "resnet50", "--sync", "local:4,adapt=1,most=8"), "without adapt"),
             (("--world", "4", "--workload", "resnet50", "--topology", "torus:2x2", "--link-rate", "1GB,2GB"), "of all links"),
             (("--world", "4", "--workload", "resnet50", "--transport", "quic"), "unknown transport 'quic'"),
         ):

@@ -135,6 +135,8 @@ class Report(ProgramTest):
         good = self.file("good", whole)
         self.assert_sentence(run("report"), 2, "FILE")
         self.assert_sentence(run("report", good, "--target-accuracy", "high"), 2, "'high' is not a number")
+        self.assert_sentence(run("report", good, "--target-accuracy", "85"), 2, "up to 1, such as 0.85")
+        self.assert_sentence(run("report", good, "--target-loss", "inf"), 2, "'inf' is not a number")
         self.assert_sentence(run("report", good, "--target-accuracy", "1", "--target-loss", "1"), 2, "--target-")
         gan = trained([None], [0.1])
         gan["history"][0] |= {"test_loss": None, "frechet_distance": 3.0}

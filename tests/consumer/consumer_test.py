@@ -1,5 +1,5 @@
-"""Installs ranvier, builds the project beside this file against it, trains with 1 and 2 ranks: one result; and has a
-c10d backend add up tensors.
+"""Installs ranvier, builds the project beside this file against it, trains with 1 and 2 ranks: one result; has a c10d
+backend add up tensors, and a step predicted.
 
 usage: consumer_test.py BUILD_FOLDER PYTHON
 """
@@ -69,6 +69,12 @@ def main() -> None:
         (alone,) = train(program, folder / "one", 1)
         first, second = train(program, folder / "two", 2)
         sums = run([str(folder / "build" / "sum")])
+        workload = folder / "workload.toml"
+        workload.write_text(
+            '[[layer]]\nweight_gradient_ns = 1000000\ncommunications = '
+            '[{ pass = "weight_gradient", collective = "all_reduce", bytes = 1000000, role = "data" }]\n'
+        )
+        predicted = run([str(folder / "build" / "predict"), str(workload)])
     assert first.split(":")[1] == second.split(":")[1], (first, second)
     assert abs(value("loss", alone) - value("loss", first)) < 1e-3, (alone, first)
     assert sums.returncode == 0 and sums.stdout.splitlines() == [
@@ -76,6 +82,8 @@ def main() -> None:
         "rank 1 of a world of 2 did not come in time; start all of them, or allow more time "
         "(join_timeout, --join-timeout)",
     ], sums.stdout
+    # 1 MB to the other rank by halves, twice, behind a ms of computing.
+    assert predicted.stdout.splitlines() == ["step 2000 us", "no trace"], predicted.stdout
     print(alone, first, second, sums.stdout, sep="")
 
 

@@ -135,6 +135,8 @@ TEST_F(CheckpointTest, OtherSettingsAreNamed) {
   EXPECT_EQ(problem_with(sample().identity), "nothing was refused");
   EXPECT_THAT(problem_with({{"--model", "cnn"}, {"--seed", "4"}}), HasSubstr("--seed 3 and this run has 4"));
   EXPECT_THAT(problem_with({{"--model", "cnn"}, {"--seed", "3"}, {"--lr", "1"}}), HasSubstr("--lr"));
+  EXPECT_THAT(problem_with({{"--lr", "1"}, {"--optimizer", "adamw"}, {"--model", "cnn"}}), HasSubstr("--optimizer"));
+  EXPECT_THAT(problem_with({{"--parallel", "tensor:2"}, {"--model", "cnn"}, {"--seed", ""}}), HasSubstr("--parallel"));
 }
 
 TEST_F(CheckpointTest, AFolderMayStandForTheFileInIt) {

@@ -98,6 +98,7 @@ def main() -> None:
         guest.push(1, ones)
         assert not differ(guest.pull(), after), "the same push had its effect twice"
         guest.push(7, ones)  # numbers may be left out
+        assert "comes behind its push 7" in guest.refused(6, ones)
         assert differ(guest.pull(), after)
 
         assert "ended behind" in guest.refused(8, ones[:-1])

@@ -189,6 +189,8 @@ class Words(TrainingTest):
             (("--tuning", missing), 1, missing, "ranvier bench --tune"),
             (("--key", missing), 1, missing, "ranvier key new"),
             (("--certificate", missing), 1, "certificates take three files"),
+            (("--key", ""), 2, "--key", "names no file"),
+            (("--certificate", "", "--private-key", "", "--authority", ""), 2, "names no file"),
             (("--interface", "203.0.113.1"), 1, "203.0.113.1"),
             (("--interface", "eth0"), 1, "'eth0' is not an IPv4 or IPv6 address"),
             (("--transport", "mpi"), 2, "mpirun -n 3 ranvier train", "--workers"),
@@ -226,7 +228,7 @@ class Words(TrainingTest):
     def test_a_batch_that_is_more_than_the_data_is_refused_once_for_all_workers(self):
         for words in (("--batch", "1000000"), ("--batch", "1000", "--accumulate", "1000"), ("--parallel", "tensor:2", "--batch", "321")):
             with self.subTest(words=words):
-                self.assert_sentence(self.train("--workers", "4", *words), 1, "640 training samples", "lower --batch")
+                self.assert_sentence(self.train("--workers", "4", *words), 1, "640 training samples", "--batch", "lower it")
 
     def test_the_last_of_two_words_for_one_option_counts(self):
         result = self.train("--steps", "1", "--model", "mlp", "--seed", "1", "--seed", "2", "--json", "-")

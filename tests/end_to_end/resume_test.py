@@ -36,6 +36,15 @@ class Resuming(CheckpointTest):
                 self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
                 self.assertEqual(resumed["steps"], 25)
 
+    def test_a_run_that_ended_as_a_part_of_its_parameters_left_ends_again_with_the_same_bits(self):
+        # 640 samples, 3 workers x 27: the last of 8 steps has fewer for two of them.
+        file = str(self.folder / "checkpoint")
+        words = ("--workers", "3", "--batch", "27", "--epochs", "1", "--model", "mlp", "--sync", "diloco:4,delay=3")
+        whole = self.results(*words, "--evaluate-every", "8", "--save", file)
+        again = self.results(*words, "--resume", file)
+        self.assertEqual((again["steps"], again["parameter_hash"]), (8, whole["parameter_hash"]))
+        self.assertAlmostEqual(whole["history"][-1]["test_loss"], whole["test_loss"], delta=1e-5)
+
     def test_four_workers_end_with_the_same_bits_too_whatever_their_links_are_like(self):
         for transport in ("shm", "tcp"):
             with self.subTest(transport=transport):
@@ -164,6 +173,8 @@ class Resuming(CheckpointTest):
             (("--workers", "2", "--seed", "5"), "--seed 0 and this run has 5"),
             (("--workers", "4"), "workers 2 and this run has 4"),
             (("--workers", "2", "--model", "mlp"), "--model cnn and this run has mlp"),
+            # Not by the learning rate that follows from it.
+            (("--workers", "2", "--optimizer", "adamw"), "--optimizer sgd and this run has adamw"),
         ):
             self.assert_sentence(self.train("--steps", "3", "--resume", str(file), *words), 1, str(file), difference)
 

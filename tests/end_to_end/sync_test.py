@@ -124,12 +124,19 @@ class Policies(TrainingTest):
                 if spec == "group":
                     # 3/4 of the parameters to the servers and back, beside that two sums and a broadcast inside the group.
                     sent = run["bytes_per_worker"]["inside"] * len(groups)
-                    self.assertGreater(sent, 4 * run["rounds"]["inside"] * run["parameters"] * 4)
+                    self.assertGreater(sent, 4 * run["rounds"]["inside"] / 2 * run["parameters"] * 4)
                 self.assertEqual([share > 0 for share in run["shares"]], [group >= 0 for group in groups])
                 resumed = self.train(
                     "--workers", workers, "--batch", "16", "--sync", spec, "--steps", "20", "--resume", str(file)
                 )
                 self.assertEqual(resumed.returncode, 0, resumed.stderr)
+
+    def test_of_a_group_its_own_averages_and_pushes_are_rounds(self):
+        words = ("--workers", "4", "--steps", "16", "--batch", "16", "--speeds", "1,1,0.2,0.2", "--sync", "group")
+        run = self.results(*words, "--place", "node=2")
+        self.assertEqual(run["groups"], [0, 0, 1, 1])
+        self.assertGreater(run["rounds"]["inside"], 0)
+        self.assertEqual(run["rounds"]["inside"], run["rounds"]["between"], "each step has one of both")
 
     def test_servers_are_told_by_codes_and_tell_by_codes(self):
         for spec in ("async", "group"):

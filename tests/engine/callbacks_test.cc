@@ -4,8 +4,10 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
+#include "ranvier/callback.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "support/cluster.h"
@@ -49,6 +51,24 @@ TEST(Callbacks, MayWaitForFutures) {
                              comm.barrier();
                            },
                            {.way = way});
+}
+
+// Who waits for something else is not thrown it, and others are called all the same.
+TEST(Callbacks, ThatThrowDisturbNobody) {
+  support::run_ranks(2, [&](Communicator& comm) {
+    std::vector<float> data(100, 1), more(100, 1);
+    std::promise<void> heard;
+    Work first = comm.start({.collective = Collective::all_reduce, .input = data, .output = data});
+    first.on_done([] { throw std::runtime_error("a callback's own trouble"); });
+    first.on_done([] { throw 7; });
+    first.on_done([&] { heard.set_value(); });
+    EXPECT_NO_THROW(comm.all_reduce(more));
+    EXPECT_EQ(more.back(), 2);
+    EXPECT_NO_THROW(first.wait());
+    ASSERT_EQ(heard.get_future().wait_for(soon), std::future_status::ready);
+    EXPECT_FALSE(in_callback());
+    comm.barrier();
+  });
 }
 
 // What they wait for keeps its deadline, too.

@@ -337,6 +337,14 @@ TEST_F(Silence, AfterADepartureIsNatural) {
   EXPECT_FALSE(advance(100s, false).fault);
 }
 
+TEST_F(Silence, OfAConnectionThatBrokeHereIsToldByWhatBrokeIt) {
+  advance(1s, true);
+  ControlWatch::Outcome broken;
+  watch.ended(1, broken, "a record was forged");
+  ASSERT_TRUE(broken.fault);
+  EXPECT_THAT(broken.fault->what(), testing::HasSubstr("its control connection broke (a record was forged)"));
+}
+
 TEST_F(Silence, WhileThisProcessSleptIsNotHeldAgainstOthers) {
   advance(1s, true);
   now += 60s;

@@ -48,6 +48,14 @@ TEST(RequestTest, SizesThatDoNotFitAreNamed) {
               HasSubstr("cannot share evenly"));
 }
 
+TEST(RequestTest, MemoryThatIsNotThereIsNamed) {
+  std::vector<float> data(3);
+  const TypedSpan none(nullptr, 3, DType::f32), endless(data.data(), SIZE_MAX / 2, DType::f32);
+  EXPECT_THAT(complaint({.input = none, .output = data}), HasSubstr("input has 3 elements and no memory"));
+  EXPECT_THAT(complaint({.input = data, .output = none}), HasSubstr("output has 3 elements and no memory"));
+  EXPECT_THAT(complaint({.input = endless, .output = endless}), HasSubstr("which no memory holds"));
+}
+
 // Whoever is not the root has one vector, which may be an empty one without memory, and the other as it was made.
 TEST(RequestTest, TheTypeIsOfTheVectorThatARankHas) {
   std::vector<std::int64_t> none;

@@ -416,7 +416,7 @@ def refused(rank, world):
         ranvier.attach(net, sgd, spec, steps=10 + rank, steps_per_epoch=10 + rank).finish()
     waves = Waves()
     of_waves = optimizer_for("sgd", waves)
-    for spec, codec in (("slowmo:3", "none"), ("diloco:4", "none"), ("diloco:4,fragments=1", "none"), ("local:2,adapt=0.1", "none"), ("local:4,delay=1", "none"), ("bsp", "int8"), ("async", "none"), ("ad-psgd", "none")):
+    for spec, codec in (("slowmo:3", "none"), ("diloco:4", "none"), ("diloco:4,fragments=1", "none"), ("local:2,adapt=0.1,most=8", "none"), ("local:4,delay=1", "none"), ("bsp", "int8"), ("async", "none"), ("ad-psgd", "none")):
         with pytest.raises(ValueError, match="parameters are complex"):
             ranvier.attach(waves, of_waves, spec, compress=codec)
     with pytest.raises(ValueError, match="LBFGS"):

@@ -75,6 +75,33 @@ TEST(Synchronizer, TheLastMeanIsByWeightThoughAPartHasJustLeft) {
             {.way = "shm"});
 }
 
+// A part is sent behind steps 3 and 6 and taken up behind the next one, in the place of what replicas have made of it
+// meanwhile: they come from what the one of step 3 was at step 4, by the samples of steps 5 and 6.
+TEST(Synchronizer, APartThatWasSentWeighsByStepsThatCountInIt) {
+  static constexpr std::array<std::array<double, 2>, 7> samples{
+      {{8, 1}, {8, 1}, {8, 1}, {8, 1}, {1, 3}, {3, 1}, {9, 1}}};
+  constexpr float at_first = 3.0F * (8 * 1 + 1 * 5) / 9, since = 2.0F * (1 + 5) / 2;
+  for (const std::uint64_t steps : {6U, 7U})
+    run_ranks(2,
+              [&](Communicator& comm) {
+                Synchronizer sync(comm, {.sync = "diloco:3,delay=1,rate=1,momentum=0"});
+                std::vector<float> x{0};
+                sync.begin(x);
+                for (std::uint64_t step = 1; step <= steps; ++step) {
+                  sync.set_samples(samples[step - 1]);
+                  sync.begin_step(step - 1);
+                  x[0] += comm.rank() == 0 ? 1.0F : 5.0F;
+                  sync.end_step(step, learning_rate, x);
+                }
+                auto foretold = x;
+                sync.mean(foretold);
+                EXPECT_FLOAT_EQ(foretold[0], at_first + since) << "in step " << steps;
+                sync.end(x);
+                EXPECT_FLOAT_EQ(x[0], at_first + since) << "behind step " << steps;
+              },
+              {.way = "shm"});
+}
+
 TEST(Synchronizer, RefusesSamplesThatAreNoWeights) {
   run_ranks(2, [](Communicator& comm) {
     const auto make = [&](const std::string& sync, double samples) {

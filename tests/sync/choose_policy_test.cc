@@ -60,6 +60,30 @@ TEST(ChoosePolicy, EqualWorkersOnFastLinksAreSynchronousWithEvenShares) {
   EXPECT_THAT(choice.reason, HasSubstr("node:16"));
 }
 
+// Who reads that another way takes less time is told why it is not taken.
+TEST(ChoosePolicy, WhatIsFasterAndNotTakenIsGivenAReason) {
+  std::mt19937 random(3);
+  int given = 0;
+  for (int i = 0; i < 2000; ++i) {
+    auto now = any(random);
+    now.steps_left = i % 2 == 0 ? 1 : 1e9;
+    now.change_seconds = i % 2 == 0 ? 1e6 : 0;
+    const PolicyChoice current{.sync = "bsp"};
+    const auto all = forecast_policies(now);
+    const auto choice = choose_policy(now, current);
+    const auto taken = std::ranges::find_if(all, [&](const auto& each) {
+      return each.sync == choice.sync && each.split_by_speed == choice.split_by_speed;
+    });
+    ASSERT_NE(taken, all.end());
+    const bool is_least = std::ranges::all_of(all, [&](const auto& each) { return taken->cost() <= each.cost(); });
+    const bool is_measured_next = worth_measuring(now, current).has_value();
+    const bool says_why = choice.reason.find("; ") < choice.reason.find("; speeds differ");
+    EXPECT_EQ(says_why, !is_least && !is_measured_next) << choice.reason;
+    given += says_why ? 1 : 0;
+  }
+  EXPECT_GT(given, 100);
+}
+
 TEST(ChoosePolicy, UnequalSteadyWorkersShareByTheirSpeed) {
   auto now = calm();
   now.speeds = {1000, 1000, 500, 250};

@@ -302,6 +302,23 @@ TEST(Policies, WhatIsSavedGoesOnAsIfItHadNotStopped) {
   }
 }
 
+// A period that may grow to an epoch would never grow where nobody knows how long that is.
+TEST(Policies, AnAdaptivePeriodKnowsHowFarItMayGrow) {
+  const auto make = [](std::string_view spec) { return make_sync_policy(spec, {.steps_per_epoch = 0, .steps = 100}); };
+  EXPECT_THAT(support::refusal([&] { make("local:4,adapt=0.5"); }), HasSubstr("name the longest period by most="));
+  EXPECT_NO_THROW(make("local:4,adapt=0.5,most=8"));
+}
+
+TEST(Policies, AShareOfStepsIsNoStepTooLong) {
+  for (const auto& [share, steps] : std::vector<std::pair<std::string, int>>{{"0.07", 7}, {"0.071", 8}, {"0.29", 29}}) {
+    const auto policy = make_sync_policy("post-local:1000,after=" + share, {.steps = 100, .world = 4});
+    int synchronous = 0;
+    for (std::uint64_t step = 0; step < 100; ++step)
+      synchronous += policy->react({.point = SyncPoint::step_begins, .step = step}).empty() ? 0 : 1;
+    EXPECT_EQ(synchronous, steps) << share;
+  }
+}
+
 TEST(Policies, WrongSpecsGetOneSentence) {
   EXPECT_THAT(problem("locl:4"), HasSubstr("did you mean 'local'"));
   EXPECT_THAT(problem("telepathy"), HasSubstr("One of: bsp, local"));
@@ -322,6 +339,7 @@ TEST(Policies, WrongSpecsGetOneSentence) {
   EXPECT_THAT(problem("node:8,delay=8"), HasSubstr("'delay' of the stage 'node' is '8'; give a number from 0 to 7"));
   EXPECT_THAT(problem("local:1,delay=1"), HasSubstr("from 0 to 0"));
   EXPECT_THAT(problem("local:4,delay=1,adapt=0.5"), HasSubstr("leave out one of them"));
+  EXPECT_THAT(problem("local:4,most=8"), HasSubstr("no adapt="));
   EXPECT_THAT(problem("hierarchy:node=1,world=8,delay=9"), HasSubstr("from 0 to 7"));
   EXPECT_THAT(problem("hierarchy:delay=3"), HasSubstr("no levels"));
   EXPECT_NO_THROW(check_sync_policy("node:delay=4")) << "before anybody knows how long an epoch is";

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -290,6 +291,21 @@ TEST(Udp, ThePortIsOfTheRangeAndATakenOneIsPassedOver) {
   }
   const auto open_taken = [&] { udp_endpoint({}, {.interface_address = "127.0.0.1", .ports = {taken, taken}}); };
   EXPECT_THAT(support::refusal(open_taken, ErrorKind::config), HasSubstr("one for each rank of this host"));
+}
+
+// It would wait in vain for answers to what never left it.
+TEST(Udp, ASocketOfOneAddressReachesThoseOfItsKindAlone) {
+  using transport::UdpSocket;
+  EXPECT_TRUE(UdpSocket("", {}).reachable("127.0.0.1", 5));
+  EXPECT_FALSE(UdpSocket("127.0.0.1", {}).reachable("::1", 5));
+  std::optional<UdpSocket> of_six;
+  try {
+    of_six.emplace("::1", PortRange{});
+  } catch (const Error&) {
+    GTEST_SKIP() << "this host has no IPv6";
+  }
+  EXPECT_TRUE(of_six->reachable("::1", 5));
+  EXPECT_FALSE(of_six->reachable("127.0.0.1", 5));
 }
 
 TEST(Udp, OneInterfaceCanBeChosenAndAnImpossibleOneIsRefused) {
