@@ -71,14 +71,16 @@ class Relay:
     loss: float = 0
     reorder: float = 0
     duplicate: float = 0
-    corrupt: float = 0
+    corrupt: float = 0  # which the kernel refuses by their checksums
+    forge_udp: float = 0  # what it does not refuse
+    forge_segment: int = 0  # likewise one of TCP, by its number among those with data
     seed: int = 1
 
     def command(self, namespaces: list[str]) -> list[str]:
         flags = {
             "bits": bits_per_second(self.rate) if self.rate else 0, "queue-ms": self.queue_ms, "delay-ms": self.delay_ms,
             "jitter-ms": self.jitter_ms, "loss": self.loss, "reorder": self.reorder, "duplicate": self.duplicate,
-            "corrupt": self.corrupt, "seed": self.seed,
+            "corrupt": self.corrupt, "forge-udp": self.forge_udp, "forge-segment": self.forge_segment, "seed": self.seed,
         }  # fmt: skip
         return [str(self.program), *(word for name, value in flags.items() for word in (f"--{name}", f"{value:.12g}")), *namespaces]
 

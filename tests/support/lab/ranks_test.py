@@ -197,6 +197,50 @@ class Comparison(unittest.TestCase):
             self.assertEqual(rows[name]["relative_error"], 0, name)
 
 
+def certificates(folder: pathlib.Path) -> dict[str, str]:
+    """Where ranks find them."""
+    key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+    script = f"""set -e; cd {folder}
+        openssl req -x509 {key} -days 2 -subj /CN=job -keyout authority.key -out authority.pem
+        openssl req {key} -subj /CN=ranvier -keyout rank.key -out rank.csr
+        echo subjectAltName=DNS:ranvier > extensions
+        openssl x509 -req -days 2 -in rank.csr -CA authority.pem -CAkey authority.key -CAcreateserial \\
+          -extfile extensions -out rank.pem"""
+    command("sh", "-c", script)
+    files = {"CERTIFICATE": "rank.pem", "PRIVATE_KEY": "rank.key", "AUTHORITY": "authority.pem"}
+    return {f"RANVIER_{name}": str(folder / file) for name, file in files.items()}
+
+
+class Forgeries(unittest.TestCase):
+    """Of bytes whose checksums are right, which only encryption tells from what was sent."""
+
+    def test_of_datagrams_change_nothing(self):
+        with Lab(hosts=2, relay=Relay(RELAY, rate="200Mbit", forge_udp=0.02)) as lab:
+            file = lab.network.folder / "forged.json"
+            words = ["--transport", "udp", "--no-pin", "-b", "64K", "-e", "1M", "--samples", "3", "-n", "1", "--json", file]
+            for result in lab.run([RANVIER, "bench", *words], limit=100, environment=CLEAN):
+                self.assertEqual(result.code, 0, result)
+            found = json.loads(file.read_text())
+        self.assertEqual({row["wrong"] for row in found["rows"]}, {0})
+
+    def test_of_connections_end_the_job_at_once_and_are_named(self):
+        # Far less than an operation's timeout. Over grpc records end in the middle of values.
+        for transport in ("tcp", "grpc"):
+            for number in range(500, 1500, 200):
+                relay = Relay(RELAY, forge_segment=number, seed=number)
+                with self.subTest(transport=transport, number=number), Lab(hosts=2, relay=relay) as lab:
+                    words = ["--transport", transport, "--no-pin", "--no-measure", "-b", "64K", "-e", "1M", "-f", "16"]
+                    words += ["--samples", "10000", "--iters", "1"]
+                    environment = CLEAN | (certificates(lab.network.folder) if transport == "grpc" else {})
+                    self.assert_named(lab.run([RANVIER, "bench", *words], limit=30, environment=environment))
+
+    def assert_named(self, results: list[Result]) -> None:
+        for result in results:
+            self.assertFalse(result.timed_out, result)
+            self.assertEqual(result.code, 1, result)
+        self.assertTrue(any("a record was forged, changed" in result.err for result in results), results)
+
+
 class Connections(unittest.TestCase):
     def test_between_hosts_keep_the_congestion_control_that_these_have(self):
         for name in {"bbr", "cubic"} & set(AVAILABLE.read_text().split()):
@@ -289,22 +333,10 @@ class OnlyHttp2(Blame):
                     self.assertGreater(passed, 10)
                     self.assertEqual(dropped, 0)
 
-    def certificates(self, folder: pathlib.Path) -> dict[str, str]:
-        key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
-        script = f"""set -e; cd {folder}
-            openssl req -x509 {key} -days 2 -subj /CN=job -keyout authority.key -out authority.pem
-            openssl req {key} -subj /CN=ranvier -keyout rank.key -out rank.csr
-            echo subjectAltName=DNS:ranvier > extensions
-            openssl x509 -req -days 2 -in rank.csr -CA authority.pem -CAkey authority.key -CAcreateserial \\
-              -extfile extensions -out rank.pem"""
-        command("sh", "-c", script)
-        files = {"CERTIFICATE": "rank.pem", "PRIVATE_KEY": "rank.key", "AUTHORITY": "authority.pem"}
-        return {f"RANVIER_{name}": str(folder / file) for name, file in files.items()}
-
     def test_is_enough_inside_tls(self):
         with Lab(hosts=3) as lab:
             self.narrow(lab, self.TLS)
-            for result in self.bench(lab, "grpc", self.PORTS | self.certificates(lab.network.folder)):
+            for result in self.bench(lab, "grpc", self.PORTS | certificates(lab.network.folder)):
                 self.assertEqual((result.code, result.err), (0, ""), result)
             self.assertEqual([self.counted(lab, host)[1] for host in range(3)], [0, 0, 0])
 

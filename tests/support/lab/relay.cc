@@ -1,7 +1,7 @@
 // A network between namespaces that is as bad as one asks for: `lab_relay [FLAGS] NAMESPACE…`, as root. Each namespace
 // gets a device eth0 whose packets this program reads and hands to the namespace that has their address, after a
-// bottleneck with a rate and a queue, a delay and its jitter, and with seeded loss, reordering, duplicates and damaged
-// bits. For kernels without netem, and where one wants the same losses twice.
+// bottleneck with a rate and a queue, a delay and its jitter, and with seeded loss, reordering, duplicates, damaged
+// bits and forged ones. For kernels without netem, and where one wants the same losses twice.
 //
 //     namespace 0 eth0 ──▶ ┌───────┐   for each receiver: [queue, rate] ──▶ [delay + jitter] ──▶ eth0 namespace 1
 //                          │ relay │
@@ -52,6 +52,8 @@ struct Settings {
   double reorder = 0;
   double duplicate = 0;
   double corrupt = 0;
+  double forge_udp = 0;
+  std::uint64_t forge_segment = 0;  // of TCP, by its number among those with data; 0: none
   std::uint64_t seed = 1;
   std::vector<std::string> namespaces;
 };
@@ -128,6 +130,7 @@ class Relay {
       bytes.resize(static_cast<std::size_t>(got));
       if (happens(settings_.loss)) continue;
       if (happens(settings_.corrupt)) damage(bytes);
+      if (is_udp(bytes) ? happens(settings_.forge_udp) : is_chosen(bytes)) forge(bytes);
       if (happens(settings_.duplicate)) take(bytes);
       take(std::move(bytes));
     }
@@ -139,6 +142,47 @@ class Relay {
     if (header >= bytes.size()) return;
     const std::size_t at = std::uniform_int_distribution<std::size_t>(header, bytes.size() - 1)(random_);
     bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random_() % 8)));
+  }
+
+  static bool is_udp(const std::vector<char>& bytes) {
+    return bytes.size() > protocol_offset && bytes[protocol_offset] == IPPROTO_UDP;
+  }
+
+  // Where what a TCP segment or UDP datagram holds begins; behind its end where it holds nothing.
+  static std::size_t content_of(const std::vector<char>& bytes) {
+    if (bytes.size() < 20) return bytes.size();
+    const auto header = static_cast<std::size_t>(bytes[0] & 0x0f) * 4;
+    if (is_udp(bytes)) return header + 8;
+    return bytes.size() < header + 20 ? bytes.size()
+                                      : header + static_cast<std::size_t>((bytes[header + 12] >> 4) & 0x0f) * 4;
+  }
+  bool is_chosen(const std::vector<char>& bytes) {
+    return settings_.forge_segment > 0 && content_of(bytes) < bytes.size() && ++segments_ == settings_.forge_segment;
+  }
+
+  // A bit of the content, and the checksum that goes with it, as of somebody who means to: what the kernel does not
+  // refuse (RFC 1624, equation 3).
+  void forge(std::vector<char>& bytes) {
+    const std::size_t begin = content_of(bytes);
+    if (begin >= bytes.size()) return;
+    const auto header = static_cast<std::size_t>(bytes[0] & 0x0f) * 4;
+    const std::size_t sum_at = header + (is_udp(bytes) ? 6 : 16);
+    const std::size_t at = std::uniform_int_distribution<std::size_t>(begin, bytes.size() - 1)(random_);
+    const std::size_t word = at - (at - header) % 2;
+    const auto word_at = [&](std::size_t from) {
+      const auto byte = [&](std::size_t index) {
+        return index < bytes.size() ? static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[index])) : 0;
+      };
+      return byte(from) << 8 | byte(from + 1);
+    };
+    const std::uint32_t before = word_at(word), checksum = word_at(sum_at);
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random_() % 8)));
+    if (is_udp(bytes) && checksum == 0) return;  // it has none
+    std::uint32_t sum = (~checksum & 0xffff) + (~before & 0xffff) + word_at(word);
+    while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+    const std::uint32_t right = ~sum & 0xffff;
+    bytes[sum_at] = static_cast<char>(right >> 8);
+    bytes[sum_at + 1] = static_cast<char>(right & 0xff);
   }
 
   void take(std::vector<char> bytes) {
@@ -197,6 +241,7 @@ class Relay {
   std::priority_queue<Flight> flights_;
   std::vector<std::vector<char>> spare_;
   std::uint64_t number_ = 0;
+  std::uint64_t segments_ = 0;  // of TCP, with data
   std::size_t delivered_[2]{};  // bytes of TCP and all else, and of UDP
   Time told_at_ = Clock::now();
 };
@@ -215,6 +260,9 @@ int main(int argc, char** argv) {
   app.add_option("--reorder", settings.reorder, "share of packets that come late")->check(share);
   app.add_option("--duplicate", settings.duplicate, "share of packets that come twice")->check(share);
   app.add_option("--corrupt", settings.corrupt, "share of packets with a wrong bit")->check(share);
+  app.add_option("--forge-udp", settings.forge_udp, "share of UDP's with a wrong bit that the checksum agrees with")
+      ->check(share);
+  app.add_option("--forge-segment", settings.forge_segment, "number of the one of TCP, with data, that has one");
   app.add_option("--seed", settings.seed, "of what happens to which packet");
   app.add_option("namespaces", settings.namespaces, "by number")->required();
   CLI11_PARSE(app, argc, argv);
