@@ -45,8 +45,7 @@ class ServerTraining final : public OwnPaceTraining {
   // Then all hold the same parameters.
   void run(std::uint64_t stop_at) override {
     if (guests_) guests_->open();
-    const bool averages =
-        is_worker() && std::ranges::count(groups_, groups_[static_cast<std::size_t>(comm_.rank())]) > 1;
+    const bool averages = AsyncGroup::colors(groups_)[static_cast<std::size_t>(comm_.rank())] >= 0;
     while (is_worker()) {
       const auto asked = steady_clock::now();
       const auto part = group_->begin(stop_at);
@@ -194,7 +193,7 @@ class ServerTraining final : public OwnPaceTraining {
   std::vector<int> groups_;
   std::vector<int> next_groups_;  // that are being formed; none
   std::uint64_t pushes_ = 0;
-  std::uint64_t averages_ = 0;  // among this worker\'s group
+  std::uint64_t averages_ = 0;  // among this worker's group
   nanoseconds waited_{};
 };
 

@@ -186,11 +186,10 @@ class Synchronizer::Impl {
       if (weight != 1)
         for (float& each : values) each *= static_cast<float>(weight);
     };
-    // What realign() would make of them: replicas that gradients part have all taken steps of everybody's samples.
     if (fragments_)
       for (std::size_t fragment = 0; fragment < policy_->fragments(); ++fragment)
         weigh(fragments_->of(fragment, parameters), own_weight(average_of(fragment)));
-    else if (resync_ == 0)
+    else if (resync_ == 0)  // replicas that gradients part have all taken steps of everybody's samples, see realign()
       weigh(parameters, own_weight(policy_->levels().size()));
     comm_.all_reduce(parameters, {.op = ReduceOp::average});
   }

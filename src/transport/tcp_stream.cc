@@ -220,8 +220,8 @@ TcpStream::Awaited TcpStream::awaited(std::size_t bytes) const {
   return {receiving_.socket, std::max<std::size_t>(here - std::min(here, channel.held()), 1)};
 }
 
-// Puts what has arrived since behind what the caller has not used. Where the peer has closed the connection the view
-// just stays: it may be a whole message that nobody wants yet.
+// Puts what has arrived since behind what the caller has not used. Where the peer has closed the connection, or reset
+// it, the view just stays: it may be a whole message that nobody wants yet.
 void TcpStream::grow() {
   if (begin_ > 0 && (end_ == ReceiveBuffers::bytes || unread() < little)) {
     std::memmove(buffer_.get(), buffer_.get() + begin_, unread());
@@ -230,8 +230,8 @@ void TcpStream::grow() {
   }
   const std::size_t got = read({buffer_.get() + end_, ReceiveBuffers::bytes - end_});
   end_ += got;
-  // The rest of what the caller waits for, which sees no more than a part of an element, is never to come.
-  if (got == 0 && ended_ && problem_ != 0) throw_lost(channels_[receiving_.socket], problem_);
+  // Refused here: the peer lives, and the rest of what the caller waits for, of an element perhaps, will never come.
+  if (got == 0 && (problem_ == EBADMSG || problem_ == EPROTO)) throw_lost(channels_[receiving_.socket], problem_);
 }
 
 void TcpStream::throw_lost(const Channel& channel, int problem) const {

@@ -170,6 +170,29 @@ TEST(Tls, AStreamSaysWhatEndedItBehindAPartOfAnElement) {
               AllOf(HasSubstr("rank 4"), HasSubstr("something arrived that is no record")));
 }
 
+// As by a peer that has left with something unread: what it had sent is a whole message, perhaps.
+TEST(TcpStream, KeepsWhatCameBeforeAReset) {
+  const Fd listener = listen_on("127.0.0.1", {}, {});
+  Fd near = start_connect(local_address(listener), {});
+  pollfd ready{near.get(), POLLOUT, 0};
+  ASSERT_EQ(poll(&ready, 1, 5000), 1);
+  std::vector<Channel> channels;
+  Channel& far = channels.emplace_back(accept_next(listener));
+  ready = {far.socket().get(), POLLIN, 0};
+  ReceiveBuffers buffers(1);
+  ASSERT_EQ(send(near.get(), "message", 7, 0), 7);
+  ASSERT_EQ(poll(&ready, 1, 5000), 1);
+  TcpStream stream("tcp", 3, 4, 0, std::move(channels), buffers);
+  EXPECT_EQ(stream.try_recv({}).size(), 7U);
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  ASSERT_EQ(setsockopt(near.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+  near = Fd();
+  ASSERT_EQ(poll(&ready, 1, 5000), 1);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(stream.try_recv({}).size(), 7U);
+  stream.release(7);
+  EXPECT_THAT(refusal([&] { stream.try_recv({}); }, ErrorKind::peer_lost), HasSubstr("reset"));
+}
+
 TEST(Tls, AStrangerWhoTalksOnIsNotListenedTo) {
   Pair pair;
   // A hello that announces more than it may, and never ends.
