@@ -30,12 +30,9 @@ from ranvier._attachment import (
     StepArguments,
     attached,
     closure_in,
-    connection_beside,
-    flat,
     is_part_of_a_step,
     rate_of,
     require_own_steps,
-    spread,
     with_closure,
 )
 from ranvier._auto import SPECS, Auto
@@ -48,13 +45,14 @@ from ranvier._fragments import Fragments
 from ranvier._groups import chosen, follow_in, gathering, group_like, leave
 from ranvier._memory import require_record
 from ranvier._optimizer_state import begin_with_state, share_state
+from ranvier._outer_step import OuterStep
 from ranvier._own_pace import OwnPace
+from ranvier._pushes import Pushes
 from ranvier._rates import Rates
 from ranvier._scaling import Scaling
 from ranvier._step_times import StepTimes
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
 from ranvier._uneven import Uneven
-from ranvier._wire import travels_by
 from ranvier.plans import Plan
 
 
@@ -240,11 +238,9 @@ class Synchronization(Attached):
         self._coded_changes = self._coded(self._teams.leaders[self._last]) if by_changes else None
         self._begin_alike()
         begin_with_state(optimizer, everybody, shares_gradients)
-        # By a codec, halves travel over connections of ranvier's own.
-        self._connection, self._pushes = None, None
-        if compress != "none" and self._policy.pushes() and self._world > 1:
-            self._connection = connection_beside(self._group, everybody.name)
-            self._pushes = torch.classes.ranvier.CodedPushes(self._connection.boxed(), compress, flat(self._parameters))
+        self._pushes: Pushes | None = None
+        if self._policy.pushes():
+            self._pushes = Pushes(self._group, everybody.name, compress, self._parameters, self._buffers)
 
         # Samples of this rank since parameters were last everybody's, by level, and behind those by fragment.
         self._seen = [0.0] * (len(levels) + fragments)
@@ -253,17 +249,18 @@ class Synchronization(Attached):
         self._uneven = Uneven(optimizer, self._teams, self.join_device)
         self._scaling = Scaling(optimizer, self._parameters)
         self._rates = Rates(optimizer)
-        keeps_changes = keeps_changes or self._coded_changes is not None
-        self._anchor = [p.detach().clone() for p in self._parameters] if keeps_changes else []
-        self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
+        self._outer: OuterStep | None = None
+        if keeps_changes or self._coded_changes is not None:
+            follows_rate = self._policy.outer_follows_rate()
+            self._outer = OuterStep(self._parameters, self._policy.has_outer_step(), self._coded_changes, follows_rate)
         self._under_way: Fragments | Delayed | None = None  # what averages while steps go on
         team = self._teams.whole[self._last]
         if fragments > 0 and team is not None and self._world > 1:
-            parts = (self._parameters, self._anchor, self._momentum)
-            self._under_way = Fragments(team, everybody.name, compress, *parts, fragments)
+            self._under_way = Fragments(team, everybody.name, compress, self._parameters, *self._since_agreed(), fragments)
         if is_delayed and self._teams.speakers(self._last - 1, self._last) > 1:
             leaders, inside = self._teams.leaders[self._last], self._teams.whole[self._last - 1]
-            self._under_way = Delayed(leaders, inside, everybody.name, compress, self._parameters, self._anchor)
+            anchor, _ = self._since_agreed()
+            self._under_way = Delayed(leaders, inside, everybody.name, compress, self._parameters, anchor)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(lambda *_: self._behind_step()),
@@ -283,6 +280,10 @@ class Synchronization(Attached):
         # By bsp all gradients are one bucket here, and what a codec has gathered otherwise between averages is not to be lost.
         bucket = self._gradient_bytes() if plan.sync == "bsp" else plan.bucket_bytes
         return FollowedPlan(replace(plan, bucket_bytes=bucket), self._group, keeps_codec=True)
+
+    def _since_agreed(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Where all replicas last were one, and the momentum of outer steps, of a policy that keeps these."""
+        return (self._outer.anchor, self._outer.momentum) if self._outer else ([], [])
 
     def _gradient_bytes(self) -> int:
         return sum(p.numel() * p.element_size() for p in self._parameters)
@@ -321,7 +322,7 @@ class Synchronization(Attached):
             self._lost_share = self.lost_share
             leave(self._made, self._group, self.join_device)
         finally:
-            self._connection, self._pushes = None, None
+            self._pushes = None
             while self._hooks:
                 self._hooks.pop().remove()
             self._scaling.let_go()
@@ -338,18 +339,19 @@ class Synchronization(Attached):
 
     def state_dict(self) -> dict[str, Any]:
         """What belongs in a checkpoint beside the model's and the optimizer's; every rank saves its own."""
+        anchor, momentum = self._since_agreed()
         return {
             "sync": self.spec,
             "step": self.step,
             "policy": self._policy.save(),
-            "anchor": [t.clone() for t in self._anchor],
-            "momentum": [t.clone() for t in self._momentum],
+            "anchor": [t.clone() for t in anchor],
+            "momentum": [t.clone() for t in momentum],
             "seen": [*self._seen, self._seen_by_buffers],
             "begun": self._seen_by_begun,
             "uneven": self._uneven.ever,
             "compress": self.compress,
             "chosen": self._auto.name if self._auto else "",
-            "pushes": self._pushes.save() if self._pushes is not None else None,
+            "pushes": self._pushes.state_dict() if self._pushes else None,
             "fragments": self._under_way.state_dict() if self._under_way else None,
             "apart": self._apart,
             "plan": self._followed.state_dict() if self._followed else None,
@@ -361,7 +363,8 @@ class Synchronization(Attached):
         if missing := sorted(self.state_dict().keys() - state.keys() - {"plan", "begun"}):  # of before these were kept
             raise ValueError(f"this is no state of ranvier.attach, which has '{missing[0]}': load what state_dict() gave")
         kept = [*state["anchor"], *state["momentum"]]
-        own = [*self._anchor, *self._momentum]
+        anchor, momentum = self._since_agreed()
+        own = [*anchor, *momentum]
         same = (state["sync"], state["compress"]) == (self.spec, self.compress)
         if not same or [t.shape for t in kept] != [t.shape for t in own]:
             raise ValueError(
@@ -381,8 +384,8 @@ class Synchronization(Attached):
         self._uneven.ever = state["uneven"]
         for mine, theirs in zip(own, kept, strict=True):
             mine.copy_(theirs)
-        if self._pushes is not None:
-            self._pushes.restore(state["pushes"])
+        if self._pushes:
+            self._pushes.load_state_dict(state["pushes"])
         if self._under_way:
             self._under_way.load_state_dict(state["fragments"])
         for each, record in zip(coded, state["coded"], strict=True):
@@ -561,8 +564,8 @@ class Synchronization(Attached):
         asked = self._policy.step_ended(self.step, rate_of(self._optimizer))
         spread = self._carry_out(asked)
         last = self._last
-        if self._by_gradients == last:
-            self._agree()
+        if self._by_gradients == last and self._outer:
+            self._outer.agree()
         if self._by_gradients == last or any(a.what == PARAMETERS and a.level == last for a in map(Asked._make, asked)):
             self._policy.averaged(self.step, spread)
         if self._auto:
@@ -617,7 +620,9 @@ class Synchronization(Attached):
             spread = 0.0
             for asked in map(Asked._make, actions):
                 if asked.what == PUSH:
-                    self._push(asked.hops)
+                    assert self._pushes is not None
+                    self.bytes += self._pushes.push(self.step, asked.hops)
+                    self.rounds += 1
                     continue
                 if asked.what in (BEGIN_FRAGMENT, FINISH_FRAGMENT):
                     self._stream(asked, closes)
@@ -646,16 +651,16 @@ class Synchronization(Attached):
                 together = buffers if inside is None else []  # with parameters
                 if leaders is not None:
                     weight = self._teams.weight(asked.inside, asked.level, weights)
-                    if self._anchor and asked.level == self._last and not closes:
-                        spread = self._average_change(asked, leaders, weight)
+                    if self._outer and asked.level == self._last and not closes:
+                        spread = self._outer.take(asked, leaders, weight, self._average)
                         self._average(together, leaders, weight)
                     else:
                         self._average([*self._parameters, *together], leaders, weight)
                 if inside is not None:  # gradients have made its parameters equal, but not its buffers
                     inside.tell(self._parameters)
                     self._average(buffers, self._teams.whole[asked.level], self._teams.weight(0, asked.level, weights))
-                if asked.level == self._last:
-                    self._agree()
+                if asked.level == self._last and self._outer:
+                    self._outer.agree()
             return spread
 
     def _stream(self, asked: Asked, closes: bool) -> None:
@@ -673,55 +678,6 @@ class Synchronization(Attached):
         weight = self._teams.weight(0, self._last, weights or self._samples)
         self._under_way.begin(asked.fragment, weight, closes)
         self.rounds += 1
-
-    def _push(self, hops: int) -> None:
-        """Half of the parameters and buffers goes up, and half of another rank's comes from below."""
-        to, source = ((self._rank + step) % self._world for step in (hops, -hops))
-        if self._pushes is not None:
-            values, before = flat(self._parameters), self._pushes.bytes_sent()
-            self._pushes.push(self.step, values)
-            spread(values, self._parameters)
-            self.bytes += self._pushes.bytes_sent() - before
-        for tensor in self._buffers if self._pushes is not None else [*self._parameters, *self._buffers]:
-            where = travels_by(self._group, tensor.device)
-            going = tensor.detach().to(where, copy=True, memory_format=torch.contiguous_format)
-            arrived = torch.empty_like(going)
-            both = [  # as one: NCCL's messages wait for those before them
-                dist.P2POp(dist.isend, going, group=self._group, group_peer=to),
-                dist.P2POp(dist.irecv, arrived, group=self._group, group_peer=source),
-            ]
-            for work in dist.batch_isend_irecv(both):
-                work.wait()
-            tensor.detach().add_(arrived.to(tensor.device)).div_(2)
-            self.bytes += tensor.numel() * tensor.element_size()
-        self.rounds += 1
-
-    def _agree(self) -> None:
-        for anchor, parameter in zip(self._anchor, self._parameters, strict=False):
-            anchor.copy_(parameter.detach())
-
-    def _average_change(self, asked: Asked, team: Team, weight: float) -> float:
-        """How far replicas have come, averaged, and the outer step on that: OuterStep in include/ranvier/sync.h."""
-        if len(team.ranks) == 1 and asked.is_plain:
-            return 0.0
-        own = [anchor - p.detach() for anchor, p in zip(self._anchor, self._parameters, strict=True)]
-        change = [c.clone() for c in own]
-        self._average(change, self._coded_changes or team, weight)
-        if self._policy.outer_follows_rate() and len(team.ranks) > 1:  # each rank may have had another one
-            told = torch.tensor([asked.unit / len(team.ranks), asked.is_plain], dtype=torch.float64, device=own[0].device)
-            dist.all_reduce(told, group=team.group)
-            unit, plain = told.tolist()
-            asked = asked._replace(unit=unit) if plain == 0 else asked._replace(unit=1, rate=1, momentum=0)
-        apart = torch.stack([(a - b).square().sum() for a, b in zip(own, change, strict=True)]).sum()
-        come = torch.stack([c.square().sum() for c in change]).sum()
-        if len(team.ranks) > 1:
-            dist.all_reduce(apart.mul_(weight), group=team.group)
-        spread = float(apart) / len(team.ranks) / float(come) if float(come) > 0 else 0.0
-        for parameter, anchor, c, momentum in zip(
-            self._parameters, self._anchor, change, self._momentum or change, strict=True
-        ):
-            parameter.detach().copy_(anchor - asked.outer_step(c, momentum))
-        return spread
 
     def _average(self, tensors: list[Tensor], team: Team | CodedTeam | None, weight: float) -> None:
         """In place."""

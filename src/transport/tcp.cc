@@ -88,8 +88,8 @@ std::unique_ptr<Endpoint> grpc_endpoint_at(std::shared_ptr<TcpDoor> door, const 
   const SecurityOptions& security = options.security;
   if (!security.key_file.empty() || (security.encrypt_everywhere && security.certificate.empty()))
     throw Error(ErrorKind::config,
-                "grpc encrypts by certificates only; name them in --certificate, --private-key and --authority, or use "
-                "tcp");
+                "grpc encrypts by certificates only; name them in --certificate, --private-key and --authority "
+                "(RANVIER_CERTIFICATE, RANVIER_PRIVATE_KEY and RANVIER_AUTHORITY), or use tcp");
   return make_endpoint(std::move(door), info, options, true);
 }
 

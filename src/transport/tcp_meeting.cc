@@ -219,7 +219,8 @@ class Gathering {
                       fmt::format("{} died or gave up before it was connected ({}); see its output for why{}",
                                   options_.names(rank), peer.tried(),
                                   std::ranges::all_of(peer.candidates(), &SocketAddress::is_loopback)
-                                      ? ", or give it an --interface that other hosts reach, if it has one of its own"
+                                      ? ", or give it an --interface (RANVIER_INTERFACE) that other hosts reach, if it has one of "
+                                        "its own"
                                       : ""),
                       rank);
       }

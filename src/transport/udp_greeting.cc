@@ -67,7 +67,7 @@ UdpGreeting::UdpGreeting(const WorldInfo& info, const UdpSocket& socket, const s
       throw Error(
           ErrorKind::unreachable,
           fmt::format("rank {} has no address by which rank {} could reach it by udp; give both addresses of one "
-                      "kind (--interface), and not one of them loopback",
+                      "kind (--interface or RANVIER_INTERFACE), and not one of them loopback",
                       rank, info.rank),
           static_cast<Rank>(rank));
   }
