@@ -12,13 +12,15 @@
 namespace ranvier::trainer {
 namespace {
 
-// The most parts: of a tensor its rows, of a pipeline the pieces of image_models.cc. 0: not cut so.
+// The most parts: of tensors rows between two layers, or heads, of a pipeline the pieces of image_models.cc and
+// text_models.cc. 0: not cut so.
 struct Limit {
   std::string_view model;
   Rank tensor;
   Rank pipeline;
 };
-constexpr std::array limits{Limit{"cnn", 120, 4}, Limit{"mlp", 128, 2}, Limit{"resnet", 0, 5}};
+constexpr std::array limits{Limit{"cnn", 120, 4}, Limit{"mlp", 128, 2}, Limit{"resnet", 0, 5}, Limit{"lstm", 0, 3},
+                            Limit{"transformer", 4, 5}};
 
 constexpr std::array<std::string_view, 3> ways{"none", "tensor", "pipeline"};
 
@@ -47,8 +49,8 @@ void check_division(const Division& division, std::string_view model, Rank world
   const std::string_view way = ways[static_cast<std::size_t>(division.way)];
   if (most == 0)
     throw Error(ErrorKind::usage,
-                fmt::format("--model {} cannot be divided by --parallel {}; tensor takes cnn and mlp, "
-                            "pipeline also resnet",
+                fmt::format("--model {} cannot be divided by --parallel {}; tensor takes cnn, mlp and transformer, "
+                            "pipeline also resnet and lstm",
                             model, way));
   if (division.parts > most)
     throw Error(ErrorKind::usage, fmt::format("--model {} has {} parts at most for --parallel {}, and not {}", model,

@@ -2,55 +2,37 @@
 
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/group_norm.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
 
+#include "integrations/trainer/layer_pair.h"
 #include "integrations/trainer/layers.h"
 
 namespace ranvier::trainer {
 namespace {
 
-// Two full layers with a rectifier between. Of a team that divides matrices each part holds a range of what is between
-// them: outputs of the first, inputs of the second, whose sum is all parts'.
+// Two full layers with a rectifier between.
 class FullPair {
  public:
   FullPair(std::int64_t inputs, std::int64_t between, std::int64_t outputs, ModelTeam& team)
-      : team_(team.way() == Division::Way::tensor ? &team : nullptr),
-        first_({between, inputs}),
-        second_({outputs, between}) {
-    if (team_ == nullptr) return;
-    const std::int64_t begin = between * team.part() / team.parts();
-    const std::int64_t count = between * (team.part() + 1) / team.parts() - begin;
-    first_ = first_.outputs(begin, count);
-    second_ = second_.inputs(begin, count);
-  }
+      : layers_{Layer({between, inputs}), Layer({outputs, between}), between, team} {}  // drawn in this order
   Piece first() const {
-    return {{first_.weight, first_.bias},
-            [team = team_, layer = first_](const at::Tensor& x) {
-              const auto flat = x.flatten(1);
-              return at::relu(linear(team == nullptr ? flat : team->enter(flat), layer));
-            },
-            {first_.weight, first_.bias}};
+    return {{layers_.first().weight, layers_.first().bias},
+            [layers = layers_](const at::Tensor& x) { return at::relu(layers.begin(x.flatten(1))); },
+            layers_.divided_first()};
   }
   Piece second() const {
-    return {{second_.weight, second_.bias},
-            [team = team_, layer = second_](const at::Tensor& x) {
-              if (team == nullptr) return linear(x, layer);
-              return team->leave(at::linear(x, layer.weight)).add(layer.bias);
-            },
-            {second_.weight}};
+    return {{layers_.second().weight, layers_.second().bias},
+            [layers = layers_](const at::Tensor& x) { return layers.end(x); },
+            layers_.divided_second()};
   }
 
  private:
-  ModelTeam* team_;  // null: whole
-  Layer first_;
-  Layer second_;
+  LayerPair layers_;
 };
 
 // All channels of a pixel side by side, in which convolutions and poolings of processors take half the time. Of a
@@ -69,16 +51,16 @@ Piece convolution(at::IntArrayRef sizes) {
 
 // LeNet's shape (LeCun et al., 1998) with today's rectifiers: two convolutions of 3 x 3 with pooling, two full layers.
 // 102,130 parameters for grey images of 28 x 28 and 10 classes.
-ImageModel cnn(const ImageShape& shape, ModelTeam& team) {
+Pieces cnn(const ImageShape& shape, ModelTeam& team) {
   // What two convolutions without padding and two poolings leave of a side.
   const auto pooled = [](std::int64_t side) { return ((side - 2) / 2 - 2) / 2; };
-  ImageModel model{convolution({16, shape.channels, 3, 3}), convolution({32, 16, 3, 3})};
+  Pieces model{convolution({16, shape.channels, 3, 3}), convolution({32, 16, 3, 3})};
   const FullPair full(32 * pooled(shape.rows) * pooled(shape.columns), 120, shape.classes, team);
   model.insert(model.end(), {full.first(), full.second()});
   return model;
 }
 
-ImageModel mlp(const ImageShape& shape, ModelTeam& team) {
+Pieces mlp(const ImageShape& shape, ModelTeam& team) {
   const FullPair full(shape.channels * shape.rows * shape.columns, 128, shape.classes, team);
   return {full.first(), full.second()};
 }
@@ -140,11 +122,11 @@ Piece piece_of(const Part& part) {
 
 // The residual network for small images of He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", CVPR
 // 2016, section 4.2, with one block in each of its three stages (n = 1: 8 layers) and group normalization.
-ImageModel resnet(const ImageShape& shape) {
+Pieces resnet(const ImageShape& shape) {
   const NormalizedConvolution first(shape.channels, 16, 3, 1);
   Piece begin = piece_of(first);
   begin.forward = [first](const at::Tensor& x) { return at::relu(first.forward(x)); };
-  ImageModel model{std::move(begin)};
+  Pieces model{std::move(begin)};
   for (const auto& [from, to, stride] :
        std::array<std::array<std::int64_t, 3>, 3>{{{16, 16, 1}, {16, 32, 2}, {32, 64, 2}}})
     model.push_back(piece_of(ResidualBlock(from, to, stride)));
@@ -157,27 +139,7 @@ ImageModel resnet(const ImageShape& shape) {
 
 }  // namespace
 
-at::Tensor run(std::span<const Piece> pieces, at::Tensor x) {
-  for (const Piece& piece : pieces) x = piece.forward(x);
-  return x;
-}
-
-std::vector<at::Tensor> parameters_of(std::span<const Piece> pieces) {
-  std::vector<at::Tensor> all;
-  for (const Piece& piece : pieces) all.insert(all.end(), piece.parameters.begin(), piece.parameters.end());
-  return all;
-}
-
-std::vector<at::Tensor> whole_parameters_of(std::span<const Piece> pieces) {
-  std::vector<at::Tensor> all;
-  for (const Piece& piece : pieces)
-    for (const auto& each : piece.parameters)
-      if (std::none_of(piece.divided.begin(), piece.divided.end(), [&](const auto& cut) { return cut.is_same(each); }))
-        all.push_back(each);
-  return all;
-}
-
-ImageModel make_image_model(std::string_view name, const ImageShape& shape, ModelTeam& team) {
+Pieces make_image_model(std::string_view name, const ImageShape& shape, ModelTeam& team) {
   if (name == "cnn") return cnn(shape, team);
   if (name == "mlp") return mlp(shape, team);
   return resnet(shape);

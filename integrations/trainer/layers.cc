@@ -21,16 +21,21 @@ at::Tensor constant_weights(at::IntArrayRef sizes, double value) {
 
 namespace {
 
-at::Tensor part_of(const at::Tensor& weights, std::int64_t dimension, std::int64_t first, std::int64_t count) {
-  return weights.detach().narrow(dimension, first, count).clone(at::MemoryFormat::Contiguous).set_requires_grad(true);
+at::Tensor begin_with(const at::Tensor& values) {
+  return values.detach().clone(at::MemoryFormat::Contiguous).set_requires_grad(true);
 }
 
 }  // namespace
 
-Layer Layer::outputs(std::int64_t first, std::int64_t count) const {
-  return {part_of(weight, 0, first, count), part_of(bias, 0, first, count)};
+Layer Layer::outputs(std::int64_t first, std::int64_t count, std::int64_t groups) const {
+  const auto of_each = [&](const at::Tensor& all) {
+    return begin_with(all.unflatten(0, {groups, -1}).narrow(1, first, count).flatten(0, 1));
+  };
+  return {of_each(weight), of_each(bias)};
 }
-Layer Layer::inputs(std::int64_t first, std::int64_t count) const { return {part_of(weight, 1, first, count), bias}; }
+Layer Layer::inputs(std::int64_t first, std::int64_t count) const {
+  return {begin_with(weight.narrow(1, first, count)), bias};
+}
 
 Layer::Layer(at::IntArrayRef sizes) {
   double inputs = 1;

@@ -24,8 +24,9 @@ struct Layer {
   explicit Layer(at::IntArrayRef sizes);
   // The same values, of which no gradient is wanted.
   Layer fixed() const { return Layer(weight.detach(), bias.detach()); }
-  // Of a full layer so many outputs from the first on, with their biases; so many inputs, with all biases.
-  Layer outputs(std::int64_t first, std::int64_t count) const;
+  // Of a full layer so many outputs from the first on, in each of some equal groups of them, with their biases; so many
+  // inputs, with all biases.
+  Layer outputs(std::int64_t first, std::int64_t count, std::int64_t groups = 1) const;
   Layer inputs(std::int64_t first, std::int64_t count) const;
 
  private:

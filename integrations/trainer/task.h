@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "integrations/trainer/dataset.h"
+#include "integrations/trainer/examples.h"
 #include "integrations/trainer/model_team.h"
+#include "integrations/trainer/pieces.h"
 #include "integrations/trainer/score.h"
 
 namespace ranvier::trainer {
@@ -64,10 +66,9 @@ class WholeTask : public Task {
 // Error{usage} for another name and for a model that does not learn from such data.
 std::unique_ptr<Task> make_task(std::string_view model, const Dataset& data, std::uint64_t seed, ModelTeam& team);
 
-// One file each.
-std::unique_ptr<Task> image_task(std::string_view model, const Images& data, ModelTeam& team);
-std::unique_ptr<Task> image_pipeline(std::string_view model, const Images& data, ModelTeam& team);
-std::unique_ptr<Task> text_task(std::string_view model, const Text& data);
+// One file each. Of `whole` a stage of a pipeline keeps its own pieces.
+std::unique_ptr<Task> classifier(Pieces model, std::unique_ptr<Examples> examples);
+std::unique_ptr<Task> classifier_pipeline(const Pieces& whole, std::unique_ptr<Examples> examples, ModelTeam& team);
 std::unique_ptr<Task> adversarial_task(const Images& data, std::uint64_t seed);
 
 }  // namespace ranvier::trainer

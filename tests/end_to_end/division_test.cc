@@ -36,8 +36,12 @@ TEST(Division, HasToSuitModelAndWorkers) {
   EXPECT_EQ(check("tensor:2", "cnn", 4), "nothing was refused");
   EXPECT_EQ(check("pipeline:5", "resnet", 10), "nothing was refused");
   EXPECT_EQ(check("none", "gan", 3), "nothing was refused");
+  EXPECT_EQ(check("tensor:4", "transformer", 8), "nothing was refused");
+  EXPECT_EQ(check("pipeline:3", "lstm", 3), "nothing was refused");
   EXPECT_THAT(check("tensor:2", "resnet", 4), HasSubstr("cannot be divided"));
-  EXPECT_THAT(check("pipeline:2", "transformer", 4), HasSubstr("cannot be divided"));
+  EXPECT_THAT(check("tensor:2", "lstm", 4), HasSubstr("cannot be divided"));
+  EXPECT_THAT(check("pipeline:2", "gan", 4), HasSubstr("cannot be divided"));
+  EXPECT_THAT(check("tensor:5", "transformer", 5), HasSubstr("4 parts at most"));
   EXPECT_THAT(check("pipeline:3", "mlp", 3), HasSubstr("2 parts at most"));
   EXPECT_THAT(check("tensor:2", "mlp", 3), HasSubstr("3 workers are no whole number of replicas"));
 }

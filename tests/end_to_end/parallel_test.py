@@ -3,6 +3,7 @@
 import json
 import tomllib
 
+from models_test import write_text
 from program import main, run
 from training import TrainingTest, keep_parts_of_states
 
@@ -51,6 +52,32 @@ class Parallel(TrainingTest):
                        "--accumulate", "2", "--steps", "2"), alone,
         )  # fmt: skip
 
+    def test_attention_is_divided_by_heads(self):
+        of_all = ("--model", "transformer", "--data", str(write_text(self.folder / "words.txt")))
+        alone = self.curve("alone", *of_all, "--batch", "24")
+        divided = self.curve("divided", *of_all, "--workers", "4", "--parallel", "tensor:2", "--batch", "12")
+        # Three parts share four heads unequally.
+        uneven = self.curve("uneven", *of_all, "--workers", "3", "--parallel", "tensor:3", "--batch", "24")
+        for found in (divided, uneven):
+            self.assert_alike(found, alone)
+        # In each of 3 blocks what heads and full layers give is summed, and the gradients of what they take: 4 times 64
+        # places of 96 numbers, of 12 samples. All else than the matrices is everybody's, and the first part's becomes the other's.
+        matrices = 3 * (4 * 96 * 96 + 3 * 96 + 8 * 96 * 96 + 4 * 96)
+        self.assertEqual(
+            divided["bytes_per_worker"]["model"], 5 * 4 * (3 * 4 * 12 * 64 * 96 + (alone["parameters"] - matrices) / 2)
+        )
+
+    def test_text_goes_through_stages(self):
+        text = str(write_text(self.folder / "words.txt"))
+        for model, parts in (("transformer", 5), ("lstm", 3)):
+            with self.subTest(model=model):
+                of_all = ("--model", model, "--data", text, "--steps", "2")
+                alone = self.curve(f"alone-{model}", *of_all, "--batch", "12")
+                self.assert_alike(
+                    self.curve(f"stages-{model}", *of_all, "--workers", str(parts), "--parallel", f"pipeline:{parts}", "--batch", "6",
+                               "--accumulate", "2"), alone,
+                )  # fmt: skip
+
     def test_replicas_of_parts_may_meet_by_any_policy_and_codec_of_equal_steps(self):
         # At the end, that parts agree on what each of them holds is checked by the program itself.
         words = ("--model", "cnn", "--workers", "4", "--parallel", "tensor:2", "--compress", "int8")
@@ -61,13 +88,15 @@ class Parallel(TrainingTest):
 
     def test_a_divided_model_goes_on_bit_for_bit_from_a_checkpoint(self):
         # Codecs hold other things back on each rank; by diloco each is in the middle of a period of its own.
+        text = str(write_text(self.folder / "words.txt"))
         for number, (division, *words) in enumerate((
             ("tensor:2", "--transport", "shm", "--compress", "topk:0.1+int8", "--optimizer", "adamw", "--lr", "0.002"),
             ("tensor:4", "--transport", "tcp"),
             ("pipeline:2", "--transport", "tcp", "--accumulate", "2", "--sync", "diloco:4"),
+            ("tensor:2", "--transport", "shm", "--model", "transformer", "--data", text, "--compress", "int8"),
             ("pipeline:4", "--transport", "shm", "--accumulate", "4"),
         )):  # fmt: skip
-            with self.subTest(division=division):
+            with self.subTest(division=division, words=words):
                 kept = self.folder / f"kept-{number}"
                 of_all = ("--workers", "4", "--model", "cnn", "--batch", "8", "--no-measure", *words)
                 of_all += ("--parallel", division)
@@ -81,8 +110,8 @@ class Parallel(TrainingTest):
             result = self.train(*words, "--parallel", division, "--resume", str(self.folder / "kept-0"))
             self.assert_sentence(result, 1, f"made with --parallel tensor:2 and this run has {division};")
         # Of the second part the file has nothing.
-        keep_parts_of_states(self.folder / "kept-3", 0)
-        result = self.train(*of_all, "--resume", str(self.folder / "kept-3"))
+        keep_parts_of_states(self.folder / "kept-4", 0)
+        result = self.train(*of_all, "--resume", str(self.folder / "kept-4"))
         self.assertEqual(result.returncode, 1)
         self.assertIn("what the checkpoint kept of the replicas is cut short", result.stderr)
 
@@ -111,6 +140,13 @@ class Parallel(TrainingTest):
         )  # fmt: skip
         gradients = self.sent(workload, "data")
         self.assertEqual(sum(size for *_, size in gradients), 4 * (4810 + (800 + 1 + 10) * 60))
+
+    def test_recordings_of_attention_have_what_heads_send_each_other(self):
+        text = str(write_text(self.folder / "words.txt"))
+        workload = self.recorded("--parallel", "tensor:2", "--batch", "12", "--model", "transformer", "--data", text)
+        sums = [call for call in self.sent(workload, "tensor") if call[1] == "all_reduce"]
+        both = [(way, "all_reduce", 12 * 64 * 96 * 4) for way in ("forward", "input_gradient")]
+        self.assertEqual(sorted(sums), sorted(2 * 3 * both), "2 in each of 3 blocks")
 
     def test_a_recorded_pipeline_is_its_longest_stage(self):
         workload = self.recorded("--parallel", "pipeline:2", "--batch", "6", "--accumulate", "4")

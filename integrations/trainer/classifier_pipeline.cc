@@ -1,27 +1,22 @@
-// Telling images apart by stages: each worker of a team holds some consecutive pieces of the network, and the passes of
-// a step go through all of them, one forward, one backward.
+// Telling classes apart by stages: each worker of a team holds some consecutive pieces of the network, and the passes
+// of a step go through all of them, one forward, one backward.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
-#include "integrations/trainer/image_models.h"
-#include "integrations/trainer/image_scores.h"
 #include "integrations/trainer/pipeline_order.h"
-#include "integrations/trainer/samples.h"
 #include "integrations/trainer/task.h"
 
 namespace ranvier::trainer {
 namespace {
 
-class ImagePipeline final : public Task {
+class ClassifierPipeline final : public Task {
  public:
-  ImagePipeline(std::string_view model, const Images& data, ModelTeam& team)
-      : train_(data.train, data), test_(data.test, data), normalize_(data.train.pixels), team_(team) {
-    const ImageModel whole = make_image_model(model, shape_of(data), team);
+  ClassifierPipeline(const Pieces& whole, std::unique_ptr<Examples> examples, ModelTeam& team)
+      : examples_(std::move(examples)), team_(team) {
     const auto border = [&](Rank part) {
       return static_cast<std::ptrdiff_t>(whole.size() * static_cast<std::size_t>(part) /
                                          static_cast<std::size_t>(team.parts()));
@@ -29,12 +24,11 @@ class ImagePipeline final : public Task {
     const auto begin = whole.begin() + border(team.part());
     own_.assign(begin, whole.begin() + border(team.part() + 1));
     const at::NoGradGuard no_grad;
-    const auto image = normalize_(test_.images.narrow(0, 0, 1));
-    input_shape_ = run({whole.begin(), begin}, image).sizes().vec();
+    input_shape_ = run({whole.begin(), begin}, examples_->test_inputs(0, 1)).sizes().vec();
   }
 
-  std::size_t samples() const override { return static_cast<std::size_t>(train_.labels.numel()); }
-  std::size_t test_samples() const override { return static_cast<std::size_t>(test_.labels.numel()); }
+  std::size_t samples() const override { return examples_->samples(); }
+  std::size_t test_samples() const override { return examples_->test_samples(); }
   std::vector<at::Tensor> parameters() const override { return parameters_of(own_); }
 
   double train(std::span<const Pass> passes, double weight, const PassEvents& events) const override {
@@ -59,17 +53,18 @@ class ImagePipeline final : public Task {
   }
 
   void add_test(std::int64_t begin, std::int64_t end, std::span<double> sums) const override {
-    for (std::int64_t at = begin; at < end; at += test_piece) {
-      const std::int64_t size = std::min(test_piece, end - at);
-      const auto output = run(own_, is_first() ? normalize_(test_.images.narrow(0, at, size)) : receive_input(size));
+    const std::int64_t piece = examples_->test_piece();
+    for (std::int64_t at = begin; at < end; at += piece) {
+      const std::int64_t size = std::min(piece, end - at);
+      const auto output = run(own_, is_first() ? examples_->test_inputs(at, size) : receive_input(size));
       if (is_last())
-        add_scores(output, test_.labels.narrow(0, at, size), sums);
+        add_scores(output, examples_->test_wanted(at, size), sums);
       else
         team_.send(output, team_.part() + 1);
     }
     team_.finish_sends();
   }
-  Score score(std::span<const double> sums) const override { return image_score(sums); }
+  Score score(std::span<const double> sums) const override { return examples_->score(sums); }
 
  private:
   // What backward needs of a pass.
@@ -88,12 +83,11 @@ class ImagePipeline final : public Task {
   }
 
   void forward(const Pass& pass, Stage& stage) const {
-    const auto index = as_index(pass.samples);
-    stage.input = is_first() ? normalize_(train_.images.index_select(0, index))
-                             : receive_input(index.numel()).set_requires_grad(true);
+    stage.input =
+        is_first() ? examples_->inputs(pass.samples) : receive_input(std::ssize(pass.samples)).set_requires_grad(true);
     stage.output = run(own_, stage.input);
     if (is_last())
-      stage.output = at::cross_entropy_loss(stage.output, train_.labels.index_select(0, index).to(at::kLong));
+      stage.output = loss_of(stage.output, examples_->wanted(pass.samples));
     else
       team_.send(stage.output, team_.part() + 1);
   }
@@ -106,18 +100,16 @@ class ImagePipeline final : public Task {
     if (!is_first()) team_.send(stage.input.grad(), team_.part() - 1);
   }
 
-  const Samples train_;
-  const Samples test_;
-  const Normalization normalize_;
+  const std::unique_ptr<Examples> examples_;
   ModelTeam& team_;
-  ImageModel own_;
-  std::vector<std::int64_t> input_shape_;  // of one image
+  Pieces own_;
+  std::vector<std::int64_t> input_shape_;  // of one sample
 };
 
 }  // namespace
 
-std::unique_ptr<Task> image_pipeline(std::string_view model, const Images& data, ModelTeam& team) {
-  return std::make_unique<ImagePipeline>(model, data, team);
+std::unique_ptr<Task> classifier_pipeline(const Pieces& whole, std::unique_ptr<Examples> examples, ModelTeam& team) {
+  return std::make_unique<ClassifierPipeline>(whole, std::move(examples), team);
 }
 
 }  // namespace ranvier::trainer
