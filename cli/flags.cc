@@ -189,12 +189,13 @@ std::string variable_of(const CLI::Option& option) {
 
 CLI::Option* add_name(CLI::App& app, const std::string& flags, std::string& value, const std::string& help,
                       std::vector<std::string_view> names) {
+  const std::string all = fmt::format("{}: {}", help, fmt::join(names, ", "));
   const auto take = [&value, flags, names = std::move(names)](const std::string& word) {
     if (std::find(names.begin(), names.end(), word) == names.end())
       refuse(unknown_name(long_name(flags).substr(2), word, names));
     value = word;
   };
-  return app.add_option_function<std::string>(flags, take, help)->default_str(value)->type_name("NAME");
+  return app.add_option_function<std::string>(flags, take, all)->default_str(value)->type_name("NAME");
 }
 
 CLI::Option* add_transport(CLI::App& app, std::string& value, const std::string& help) {
@@ -209,6 +210,7 @@ CLI::Option* add_transport(CLI::App& app, std::string& value, const std::string&
 
 CLI::Option* add_algorithm(CLI::App& app, std::string& value, const std::string& help,
                            std::vector<std::string_view> names) {
+  const std::string all = fmt::format("{}: {}; butterfly is halving_doubling", help, fmt::join(names, ", "));
   const auto take = [&value, names = std::move(names)](const std::string& given) {
     const std::string word = one_spelling(given);
     const std::string name = word.substr(0, word.find(':'));
@@ -216,9 +218,7 @@ CLI::Option* add_algorithm(CLI::App& app, std::string& value, const std::string&
     if (word != "auto" && word != "vendor") parse_algorithm(word);
     value = word;
   };
-  return app.add_option_function<std::string>("--algorithm", take, help + "; butterfly is halving_doubling")
-      ->default_str(value)
-      ->type_name("NAME[:DIMS]");
+  return app.add_option_function<std::string>("--algorithm", take, all)->default_str(value)->type_name("NAME[:DIMS]");
 }
 
 CLI::Option* add_bytes(CLI::App& app, const std::string& flags, std::size_t& bytes, const std::string& help) {
@@ -271,7 +271,14 @@ double link_rate_of(const std::string& word, std::string_view or_several) {
   return *rate;
 }
 
-void add_ports(CLI::App& app, PortRange& ports) {
+void add_listening(CLI::App& app, std::string& interface_address, std::uint64_t& sockets, PortRange& ports,
+                   SecurityOptions& security) {
+  app.add_option("--interface", interface_address, "address to listen on (default: all of this host's)")
+      ->envname("RANVIER_INTERFACE")
+      ->type_name("ADDRESS");
+  add_count(app, "--sockets", sockets, "of tcp or grpc for each link, where one is held below the line's rate", 1,
+            most_sockets)
+      ->envname("RANVIER_SOCKETS");
   const auto take = [&ports](const std::string& word) {
     const auto range = parse_ports(word);
     if (!range) refuse(fmt::format("--ports '{}' is no range of ports; write 20000-20100", word));
@@ -280,6 +287,7 @@ void add_ports(CLI::App& app, PortRange& ports) {
   app.add_option_function<std::string>("--ports", take, "listen on one of these while the ranks meet (default: any)")
       ->envname("RANVIER_PORTS")
       ->type_name("FIRST-LAST");
+  add_security(app, security);
 }
 
 void check_ports(const PortRange& ports, std::uint64_t ranks) {

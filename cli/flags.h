@@ -54,8 +54,10 @@ CLI::Option* add_switch(CLI::App&, const std::string& flags, std::optional<bool>
 // --key, --certificate, --private-key, --authority, --insecure, --encrypt-everywhere and their variables.
 void add_security(CLI::App&, SecurityOptions& security);
 std::vector<NamedFile> files_of(const SecurityOptions&);  // which are read
-// --ports, "20000-20100".
-void add_ports(CLI::App&, PortRange& ports);
+// Where ranks listen and how they prove who they are: --interface, --sockets, --ports, "20000-20100", those of
+// add_security, and their variables.
+void add_listening(CLI::App&, std::string& interface_address, std::uint64_t& sockets, PortRange& ports,
+                   SecurityOptions& security);
 // Bytes a second of --link-rate. Throws Error{usage} for what is no rate of a link; `or_several` is what may stand
 // there as well.
 double link_rate_of(const std::string& word, std::string_view or_several = "");

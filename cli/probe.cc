@@ -55,6 +55,10 @@ struct Settings {
   std::size_t bytes = 4 << 20;
   std::uint64_t samples = 9;
   double link_bytes_per_second = 0;
+  std::string interface_address;
+  std::uint64_t sockets = 1;
+  PortRange ports;
+  SecurityOptions security;
   std::string output;
   std::string json_path;
 };
@@ -325,6 +329,10 @@ int run_rank(Settings settings, const WorldPlace& place) {
   options.node = place.node;
   options.purpose = "ranvier probe";
   options.link_bytes_per_second = settings.link_bytes_per_second;
+  options.interface_address = settings.interface_address;
+  options.tcp_sockets = static_cast<int>(settings.sockets);
+  options.ports = settings.ports;
+  options.security = settings.security;
   const auto communicator = meet(place, options);
   if (communicator->world() < 2) throw Error(ErrorKind::usage, "one rank has no link to measure; start two or more");
   const bool reports = communicator->rank() == 0;
@@ -357,10 +365,12 @@ std::optional<Settings> parse_settings(const Arguments& arguments) {
   app.footer(probe_examples);
   Settings settings;
   add_count(app, "--ranks", settings.ranks, "how many to start on this machine; else a launcher starts them", 2, 1024);
-  add_transport(app, settings.transport, "what carries the bytes");
+  add_transport(app, settings.transport, "what carries the bytes")->envname("RANVIER_TRANSPORT");
   const auto take_rate = [&settings](const std::string& word) { settings.link_bytes_per_second = link_rate_of(word); };
   app.add_option_function<std::string>("--link-rate", take_rate, "pace each rank's sending, to try a slow network")
+      ->envname("RANVIER_LINK_RATE")
       ->type_name("RATE");
+  add_listening(app, settings.interface_address, settings.sockets, settings.ports, settings.security);
   add_bytes(app, "--bytes", settings.bytes, "of a long message; default 4M");
   add_count(app, "--samples", settings.samples, "of each number", 1, 10'000);
   app.add_option("--output", settings.output, "write the network there, for simulate and plan; - is stdout")
@@ -369,7 +379,9 @@ std::optional<Settings> parse_settings(const Arguments& arguments) {
   if (parse(app, arguments)) return std::nullopt;
   if (settings.bytes % sizeof(float) != 0 || settings.bytes < 1024)
     throw Error(ErrorKind::usage, "--bytes is a multiple of 4 from 1024");
-  refuse_overwriting({{"--output", settings.output}, {"--json", settings.json_path}});
+  refuse_overwriting({{"--output", settings.output}, {"--json", settings.json_path}}, files_of(settings.security));
+  check_security(settings.security);
+  if (settings.ranks) check_ports(settings.ports, *settings.ranks);
   const std::string& name = settings.output;
   if (!name.empty() && name != "-" && !name.ends_with(".toml") && !name.starts_with("/dev/"))
     throw Error(ErrorKind::usage, fmt::format("--output '{}' is no name by which simulate and plan know a file of "

@@ -136,8 +136,11 @@ json to_json(const Options& options, const Prediction& prediction) {
 
 std::string rates_text(const simulation::NetworkOptions& network) {
   std::string text;
-  for (const LinkSpeed& speed : network.speeds())
-    text += fmt::format("{}{}/s", text.empty() ? "" : ", ", human_bytes(speed.bytes_per_second));
+  for (const LinkSpeed& speed : network.speeds()) {
+    const double mbit = speed.bytes_per_second * 8e-6;
+    if (!text.empty()) text += ", ";
+    text += mbit < 1000 ? fmt::format("{:.4g} Mbit/s", mbit) : fmt::format("{:.4g} Gbit/s", mbit / 1000);
+  }
   return text;
 }
 

@@ -238,10 +238,10 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_flag("--out-of-place", out_of_place, "they do not (default for the others)")->excludes(in);
 
   std::string buffers = "malloc";
-  cli::add_name(app, "--buffers", buffers, "memory of ranvier's vectors: any, or what Communicator::allocate gives",
+  cli::add_name(app, "--buffers", buffers, "memory of ranvier's vectors, any or what Communicator::allocate gives",
                 {"malloc", "ranvier"});
   cli::add_transport(app, options.transport, "how bytes travel")->envname("RANVIER_TRANSPORT");
-  cli::add_algorithm(app, options.algorithm, "schedule; vendor: that of the transport's library (mpi)",
+  cli::add_algorithm(app, options.algorithm, "schedule, vendor that of the transport's library (mpi)",
                      algorithm_names())
       ->envname("RANVIER_ALGORITHM");
   app.add_option("--tuning", options.tuning, "what auto chooses, as --tune wrote it")
@@ -252,14 +252,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
          "time every algorithm, and write there which is the fastest at which size; rows for other collectives, "
          "transports and worlds stay")
       ->type_name("FILE");
-  app.add_option("--interface", options.interface_address, "address to listen on (default: all of this host's)")
-      ->envname("RANVIER_INTERFACE")
-      ->type_name("ADDRESS");
-  cli::add_count(app, "--sockets", options.sockets,
-                 "of tcp or grpc for each link, where one is held below the line's rate", 1, most_sockets)
-      ->envname("RANVIER_SOCKETS");
-  cli::add_ports(app, options.ports);
-  cli::add_security(app, options.security);
+  cli::add_listening(app, options.interface_address, options.sockets, options.ports, options.security);
   const auto take_rate = [&options](const std::string& word) {
     options.link_bytes_per_second = cli::link_rate_of(word);
   };

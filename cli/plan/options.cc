@@ -167,10 +167,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->type_name("FILE");
   cli::add_count(app, "--world", world, "how many ranks; a measured --topology says so itself", 2, 1 << 20);
   options.network.add_to(app, true);
-  app.add_option(
-         "--sync", policies,
-         "a policy to be weighed, such as bsp; may be repeated; default: bsp, local:16 and diloco:30 where they "
-         "are faster by 10 and 15 %, with --place node:16, and of unequal replicas group and async")
+  app.add_option("--sync", policies,
+                 "a policy to be weighed, such as bsp; may be repeated; default: bsp, local:16 where it is "
+                 "faster by 10 %, with --place node:16, and of unequal replicas group and async")
       ->type_name("SPEC")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -178,7 +177,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                  "so many nodes of consecutive replicas, as node=2 or node=4,rack=2, for policies with nodes")
       ->type_name("LEVEL=N,…");
   cli::add_unequal_workers(app, options.unequal, "how fast each replica computes");
-  app.add_option("--compress", options.codecs, "a codec to be weighed beside none; may be repeated")
+  app.add_option("--compress", options.codecs,
+                 "a codec to be weighed beside none; may be repeated; default: bf16, int8 and hadamard:32+int4")
       ->type_name("SPEC")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

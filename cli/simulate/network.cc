@@ -67,10 +67,16 @@ void NetworkOptions::add_to(CLI::App& app, bool several) {
           ->expected(1);
   if (several) option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   const std::string by_dimension = several ? "" : ", or one for each dimension, of a tree from the ranks up";
+  // As of a shell whose variable is not set.
+  const auto names_some = [](const std::string& word) {
+    return word.empty() ? std::string("is empty; write a number, or leave it out") : std::string();
+  };
   app.add_option("--link-rate", rates_, "of every link, each way" + by_dimension + "; default 100Gbit")
-      ->type_name(several ? "RATE" : "RATE,…");
+      ->type_name(several ? "RATE" : "RATE,…")
+      ->check(names_some);
   app.add_option("--latency-us", latencies_us_, "of every link" + by_dimension + "; default 1")
-      ->type_name(several ? "US" : "US,…");
+      ->type_name(several ? "US" : "US,…")
+      ->check(names_some);
 }
 
 std::optional<std::uint64_t> NetworkOptions::measured_ranks() const {
@@ -151,8 +157,11 @@ Topology NetworkOptions::topology(Rank world, std::size_t number) const {
   if (!measured_.empty()) {
     Topology measured = measured_topology(measured_[number]);
     if (measured.world != world)
-      throw Error(ErrorKind::usage,
-                  fmt::format("{} is a network of {} ranks, not of {}", specs_[number], measured.world, world));
+      throw Error(
+          ErrorKind::usage,
+          fmt::format(
+              "{} is a network of {} ranks, not of {}; leave out --world, or measure as many with ranvier probe",
+              specs_[number], measured.world, world));
     return measured;
   }
   Topology topology = made(specs_[number], world);

@@ -222,7 +222,7 @@ void add_communication_options(CLI::App& app, Options& options, Given& given) {
   auto& run = options.trainer;
   auto& comm = options.communicator;
   cli::add_transport(app, comm.transport, "how bytes travel");
-  cli::add_algorithm(app, comm.algorithm, "schedule of all_reduce; vendor: that of the transport's library (mpi)",
+  cli::add_algorithm(app, comm.algorithm, "schedule of all_reduce, vendor that of the transport's library (mpi)",
                      algorithm_names());
   app.add_option("--tuning", comm.tuning, "what auto chooses, as 'ranvier bench --tune' wrote it")->type_name("FILE");
   cli::add_switch(
@@ -247,12 +247,7 @@ void add_communication_options(CLI::App& app, Options& options, Given& given) {
          "--link-rate", [&](const std::string& word) { take_rate(word, options); },
          "hold each worker's sending to this rate, such as 200Mbit")
       ->type_name("RATE");
-  app.add_option("--interface", comm.interface_address, "address to listen on (default: all of this host's)")
-      ->type_name("ADDRESS");
-  cli::add_count(app, "--sockets", given.sockets,
-                 "of tcp or grpc for each link, where one is held below the line's rate", 1, most_sockets);
-  cli::add_ports(app, comm.ports);
-  cli::add_security(app, comm.security);
+  cli::add_listening(app, comm.interface_address, given.sockets, comm.ports, comm.security);
   cli::add_seconds(app, "--timeout", comm.timeout, "for one operation");
   cli::add_seconds(app, "--join-timeout", given.join_timeout, "for all workers to come; no more than --timeout");
   app.add_flag("--survive", options.survive, "where workers are lost, those of --workers that are left go on");

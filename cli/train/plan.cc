@@ -64,9 +64,11 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
 
 void check_plan(const Options& options, Rank world) {
   if (!options.plan || options.plan->ranks == world) return;
-  throw Error(ErrorKind::usage,
-              fmt::format("the plan is for {} ranks and these are {}; make another one with ranvier plan --world {}",
-                          options.plan->ranks, world, world));
+  throw Error(
+      ErrorKind::usage,
+      fmt::format("the plan is for {0} ranks and these are {1}; make another one with ranvier plan --world {1}, on a "
+                  "network that was measured ranvier probe with {1} ranks first",
+                  options.plan->ranks, world));
 }
 
 Rank rank_at(const Plan& plan, Rank place) {

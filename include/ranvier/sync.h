@@ -33,6 +33,8 @@ struct OuterStep {
   bool nesterov = false;
   double unit = 1;
   bool is_plain() const { return rate == 1 && momentum == 0; }
+  // How far the outer steps on one d carry replicas in the end, of what they have come themselves.
+  double gain() const { return rate / (1 - momentum); }
 };
 
 // `change` is d and becomes what x0 is left by; `momentum` is m. Both as long as the parameters.
@@ -112,6 +114,8 @@ class SyncPolicy {
   virtual bool weighs_samples() const { return true; }
   // Whether any average is followed by an outer step.
   virtual bool has_outer_step() const { return false; }
+  // OuterStep::gain() of that.
+  virtual double outer_gain() const { return 1; }
   // Whether that is in units of the rates of the steps before, each of which every rank has to know.
   virtual bool outer_follows_rate() const { return false; }
   // Whether averages of the last level are under way while steps go on (SyncAction::What::begin_average).

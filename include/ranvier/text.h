@@ -34,7 +34,7 @@ std::optional<Number> parse_number(std::string_view text) {
 
 // "64", "4K", "16M", "1G" (powers of 1024, an optional B or iB behind) -> bytes.
 std::optional<std::size_t> parse_bytes(std::string_view);
-// "200Mbit", "1Gbit", "100kbit", "25MB" (per second, powers of 1000) -> bytes per second.
+// "200Mbit", "1Gbps", "100kbit/s", "25MB" (per second, powers of 1000) -> bytes per second.
 std::optional<double> parse_rate(std::string_view);
 // "20000-20100", or one port -> the range.
 std::optional<PortRange> parse_ports(std::string_view);

@@ -120,6 +120,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("wants_spread", [](const PolicyPtr& self) { return self->policy->wants_spread(); })
       .def("outer_follows_rate", [](const PolicyPtr& self) { return self->policy->outer_follows_rate(); })
       .def("has_outer_step", [](const PolicyPtr& self) { return self->policy->has_outer_step(); })
+      .def("outer_gain", [](const PolicyPtr& self) { return self->policy->outer_gain(); })
       .def("delays_averages", [](const PolicyPtr& self) { return self->policy->delays_averages(); })
       .def("fragments", [](const PolicyPtr& self) { return static_cast<std::int64_t>(self->policy->fragments()); })
       .def("step_begins", [](const PolicyPtr& self,

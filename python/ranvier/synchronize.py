@@ -49,6 +49,7 @@ from ranvier._outer_step import OuterStep
 from ranvier._own_pace import OwnPace
 from ranvier._pushes import Pushes
 from ranvier._rates import Rates
+from ranvier._remarks import remark_on
 from ranvier._scaling import Scaling
 from ranvier._step_times import StepTimes
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
@@ -217,6 +218,8 @@ class Synchronization(Attached):
         self._own = self._samples[self._rank]  # of this rank in a step
         levels = self._policy.levels(place, everybody.nodes)
         shares_gradients = len(set(levels[self._policy.gradient_level()])) < self._world
+        if self._rank == 0 and self._world > 1 and not is_auto:
+            remark_on(self._policy, sync, compress, levels, optimizer)
         if everybody.sparse and shares_gradients:
             raise ValueError(
                 f"the gradient of '{everybody.sparse}' is sparse, which attach() does not average: make the layer with "

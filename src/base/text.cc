@@ -87,10 +87,12 @@ std::optional<std::size_t> parse_bytes(std::string_view text) {
 }
 
 std::optional<double> parse_rate(std::string_view text) {
+  if (text.ends_with("/s")) text.remove_suffix(2);
   const auto parts = split_unit(text);
   if (!parts || parts->first <= 0) return std::nullopt;
   constexpr std::pair<std::string_view, double> scales[] = {
       {"bit", 0.125}, {"kbit", 125.0}, {"Kbit", 125.0}, {"Mbit", 125e3}, {"Gbit", 125e6},
+      {"bps", 0.125}, {"kbps", 125},   {"Kbps", 125},   {"Mbps", 125e3}, {"Gbps", 125e6},
       {"B", 1.0},     {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9}};
   for (const auto& [name, scale] : scales)
     if (parts->second == name) return parts->first * scale;

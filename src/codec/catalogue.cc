@@ -93,7 +93,7 @@ constexpr std::array all{
     Stage{{"int4", quantize, "integers of 4 bits, a scale a block",
            "block=64; norm=max|l2; rounding=nearest|stochastic", "biased; unbiased if stochastic", "Jia et al. 2024"},
           add_int4},
-    Stage{{"int2", quantize, "-1, 0 or 1 times a scale a block: 1.6 bits",
+    Stage{{"int2", quantize, "-1, 0 or 1 times a scale a block: 1.6 bits and a scale",
            "block=64; norm=max|l2; rounding=nearest|stochastic", "biased; unbiased if stochastic",
            "Dettmers et al. 2022"},
           add_int2},

@@ -28,6 +28,7 @@ class PeriodicPolicy final : public SyncPolicy {
   bool averages_parameters() const override { return rule_.gradient_levels < names_.size(); }
   bool wants_spread() const override { return rule_.adaptation.bound > 0; }
   bool has_outer_step() const override { return !rule_.outer.is_plain(); }
+  double outer_gain() const override { return rule_.outer.gain(); }
   bool delays_averages() const override { return rule_.delay > 0; }
   bool outer_follows_rate() const override { return has_outer_step() && rule_.outer_by_rate; }
 

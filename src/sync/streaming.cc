@@ -33,6 +33,7 @@ class StreamingPolicy final : public SyncPolicy {
   bool averages_parameters() const override { return true; }
   bool wants_spread() const override { return false; }
   bool has_outer_step() const override { return true; }
+  double outer_gain() const override { return rule_.outer.gain(); }
   std::size_t fragments() const override { return rule_.fragments; }
 
   std::vector<SyncAction> react(const SyncEvent& event) override {

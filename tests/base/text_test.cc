@@ -75,10 +75,13 @@ TEST(ParseRate, CountsInPowersOf1000AndEightBitsAByte) {
   EXPECT_EQ(parse_rate("8bit"), 1);
   EXPECT_EQ(parse_rate("25MB"), 25e6);
   EXPECT_EQ(parse_rate("2.5Gbit"), 312.5e6);
+  EXPECT_EQ(parse_rate("200Mbit/s"), 25e6);
+  EXPECT_EQ(parse_rate("200Mbps"), 25e6);
+  EXPECT_EQ(parse_rate("25MB/s"), 25e6);
 }
 
 TEST(ParseRate, RefusesWhatIsNotARate) {
-  for (const auto text : {"", "0Mbit", "-1Mbit", "200", "Mbit", "200 Mbit", "200Mbits", "nanMbit", "infGB", "1MiB"})
+  for (const auto text : {"", "0Mbit", "-1Mbit", "200", "Mbit", "200 Mbit", "200Mbits", "200/s", "25MB/s/s", "25MBps", "nanMbit", "infGB", "1MiB"})
     EXPECT_EQ(parse_rate(text), std::nullopt) << text;
 }
 

@@ -79,9 +79,31 @@ class Probe(ProgramTest):
             (("--ranks", "2", "--bytes", "6"), "--bytes is a multiple of 4"),
             (("--ranks", "2", "--link-rate", "quick"), "--link-rate 'quick'"),
             (("--ranks", "2", "--output", "topology"), "let it end in .toml"),
+            (("--ranks", "2", "--ports", "20000-20000"), "1 for 2 ranks"),
+            (("--ranks", "2", "--interface", "nowhere"), "'nowhere'"),
+            (("--ranks", "2", "--key", "/nonexistent/job.key"), "/nonexistent/job.key"),
         ):
             with self.subTest(words=words):
-                self.assert_sentence(run("probe", *words, limit=20), 2, part)
+                result = run("probe", *words, limit=20)
+                self.assertNotEqual(result.returncode, 0)
+                self.assertIn(part, result.stderr)
+
+    def test_ranks_listen_and_prove_themselves_as_in_other_commands(self):
+        with temporary_folder() as folder:
+            file, key = folder / "probe.json", folder / "job.key"
+            key.write_text(run("key", "new", limit=20).stdout)
+            key.chmod(0o600)
+            words = ("probe", "--ranks", "2", "--samples", "3", "--bytes", "4M", "--json", str(file), "--interface", "127.0.0.1")
+            variables = {"RANVIER_TRANSPORT": "tcp", "RANVIER_LINK_RATE": "400Mbit", "RANVIER_KEY": str(key),
+                         "RANVIER_ENCRYPT_EVERYWHERE": "1", "RANVIER_SOCKETS": "2"}  # fmt: skip
+            result = run(*words, limit=60, env=clean_environment(**variables))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found = json.loads(file.read_text())
+            self.assertEqual(found["transport"], "tcp")
+            for link in found["links"]:
+                self.assertLess(link["gbit_per_second"], 0.5)
+            wrong = run(*words, limit=60, env=clean_environment(**variables, RANVIER_PORTS="20001-20000"))
+            self.assert_sentence(wrong, 2, "RANVIER_PORTS", "20001-20000")
 
 
 if __name__ == "__main__":

@@ -231,6 +231,20 @@ class Policies(TrainingTest):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertEqual("all of it is bsp" in result.stderr, is_told, result.stderr)
 
+    def test_who_gives_diloco_over_momentum_or_nodes_on_one_host_is_told(self):
+        words = ("--workers", "2", "--model", "mlp", "--batch", "32", "--steps", "8")
+        too_far, is_bsp = "go too far over the momentum of --optimizer sgd", "all workers share one node"
+        for sync, *more, told in (
+            ("diloco:4", too_far), ("diloco:4,fragments=2", too_far), ("diloco:4", "--optimizer", "adamw", None),
+            ("diloco:4,rate=1,momentum=0.5", None), ("slowmo:4", None), ("local:4", None),
+            ("node:4", is_bsp), ("node:4", "--compress", "int8", "and --compress int8 has nothing to code"),
+            ("node:4", "--place", "node=2", None), ("bsp", "--compress", "int8", None),
+        ):  # fmt: skip
+            result = self.train(*words, "--sync", sync, *more)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(told or "", result.stderr)
+            self.assertEqual(too_far in result.stderr or is_bsp in result.stderr, told is not None, (sync, result.stderr))
+
     def test_who_gives_a_period_longer_than_the_run_is_told(self):
         words = ("--workers", "2", "--model", "mlp", "--batch", "32", "--epochs", "4", "--steps", "8")
         for sync, *more, is_told in (

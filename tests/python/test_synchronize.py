@@ -1,6 +1,7 @@
 """ranvier.attach: any optimizer, over gloo and over ranvier."""
 
 import os
+import warnings
 from unittest import mock
 
 import pytest
@@ -549,3 +550,37 @@ def given_what_counts_nothing(rank, world):
 
 def test_numbers_have_to_be_numbers():
     assert all(on_ranks(2, given_what_counts_nothing, backend="gloo"))
+
+
+def warned_at_the_start(rank, world, cases):
+    said = []
+    for name, spec, words in cases:
+        net = network()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            sync = ranvier.attach(net, optimizer_for(name, net), spec, **words)
+        said.append([str(each.message) for each in warned])
+        assert all(each.filename == __file__ for each in warned), "the script's own line"
+        sync.finish()
+    return said
+
+
+def test_who_gives_diloco_over_momentum_or_nodes_on_one_host_is_warned():
+    two_nodes = {"place": "node=2"}
+    cases = (
+        ("momentum", "diloco:4", {}, "go too far over the momentum of SGD"),
+        ("momentum", "diloco:4,fragments=2", {}, "go too far over the momentum of SGD"),
+        ("sgd", "diloco:4", {}, None),
+        ("adamw", "diloco:4", {}, None),
+        ("momentum", "slowmo:4", {}, None),
+        ("momentum", "diloco:4,rate=1,momentum=0.5", {}, None),
+        ("adamw", "node:4", {}, "all ranks share one node"),
+        ("adamw", "node:4", {"compress": "int8"}, "compress='int8' has nothing to code: this is bsp"),
+        ("adamw", "node:4", two_nodes, None),
+        ("adamw", "local:4", {}, None),
+        ("adamw", "bsp", {"compress": "int8"}, None),
+    )
+    first, second = on_ranks(2, warned_at_the_start, [each[:3] for each in cases], backend="gloo")
+    for said, (*case, expected) in zip(first, cases, strict=True):
+        assert len(said) == (expected is not None) and all(expected in each for each in said), (case, said)
+    assert second == [[] for _ in cases], "rank 0 speaks for all"

@@ -34,7 +34,7 @@ StepSimulation with_codec(StepSimulation how, const CodecSpeed& codec, Rank repl
 }
 
 std::vector<PlanPolicy> plan_policies(bool has_nodes, bool are_unequal) {
-  std::vector<PlanPolicy> all{{}, {"local:16", 0.1}, {"diloco:30", 0.15}};
+  std::vector<PlanPolicy> all{{}, {"local:16", 0.1}};
   if (has_nodes) all.push_back({"node:16", 0.05});
   if (are_unequal) all.insert(all.end(), {{"group", 0.05}, {"async", 0.15}});
   return all;
