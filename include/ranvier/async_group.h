@@ -85,9 +85,9 @@ class AsyncGroup {
   // Of the codec by which its gradients are averaged, as Exchange has them.
   std::uint64_t plain_buckets() const { return average_ ? average_->plain_buckets() : 0; }
   std::size_t state_bytes() const { return average_ ? average_->state_bytes() : 0; }
-  // What is owed to this rank's gradients, which have the given memory: by that codec, and by the servers' to what this
-  // rank pushed for its group. Empty where nothing is. A run that is resumed by a checkpoint pays it with its first
-  // gradients.
+  // What is owed to this rank's gradients, which have the given memory, as part of one of them: by that codec, and by
+  // the servers' to what this rank pushed for its group. Empty where nothing is. A run that is resumed by a checkpoint
+  // pays it with its first gradients.
   std::vector<float> owed(std::span<float> gradient) const;
   // The same for the group that comes next in this run: nobody else owes it any more.
   std::vector<float> take_owed(std::span<float> gradient);
@@ -110,7 +110,8 @@ class AsyncGroup {
   Communicator* const comm_;           // of its members; null: alone
   std::unique_ptr<Exchange> average_;  // of its gradients, by the servers' codec
   std::vector<float> owed_;            // by an earlier one
-  std::vector<std::byte> told_;        // by the servers
+  double weight_ = 1;  // of this rank's last samples in the sum of its group's gradients; what codecs owe is of that
+  std::vector<std::byte> told_;  // by the servers
   const Answer answer_;
   std::vector<float> pulled_;            // by Answer::next_step: what servers hold …
   bool is_under_way_ = false;            // … once the push that is has been answered

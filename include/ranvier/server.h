@@ -77,6 +77,7 @@ class ParameterShard {
   ServerRule rule_;
   const bool keeps_held_;
   std::vector<float> values_;
+  std::vector<float> compensated_;  // the gradient of the last push
   const std::size_t own_workers_;
   std::vector<Worker> workers_;  // and guests
   std::uint64_t pushes_ = 0;

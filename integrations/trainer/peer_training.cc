@@ -32,7 +32,6 @@ class PeerTraining final : public OwnPaceTraining {
       const auto computed = steady_clock::now();
       peers_->update(worker_.parameters, start.count, [&] { worker_.step(start.done); });
       waited_ += steady_clock::now() - computed;
-      ++steps_;
       worker_.keep(start.done);
     }
     comm_.barrier({.timeout = longest_wait});  // the last averages are over
@@ -41,7 +40,7 @@ class PeerTraining final : public OwnPaceTraining {
   void leave() override {
     if (peers_) peers_->leave();
   }
-  std::uint64_t exchanges() const override { return comm_.world() > 1 ? steps_ : 0; }
+  std::uint64_t exchanges() const override { return peers_ ? peers_->averages() : 0; }
   nanoseconds waited() const override { return waited_; }
   std::uint64_t plain_buckets() const override { return peers_ ? peers_->plain_messages() : 0; }
   std::size_t state_bytes() const override { return peers_ ? peers_->state_bytes() : 0; }
@@ -61,7 +60,6 @@ class PeerTraining final : public OwnPaceTraining {
   const OwnPaceWorker worker_;
   const OwnPaceStart start_;
   std::optional<PeerAverage> peers_;
-  std::uint64_t steps_ = 0;
   nanoseconds waited_{};
 };
 

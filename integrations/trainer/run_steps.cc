@@ -121,32 +121,33 @@ double Run::train_at_own_pace(std::size_t stop) {
 }
 
 OwnPaceWorker Run::own_pace_worker() {
-  return {.compute =
-              [this](std::uint64_t first, std::uint64_t samples) {
-                if (samples > 0)
-                  evaluator_.add_loss(compute(sampler_.from(first, samples), first, false), samples);
-                else
-                  buckets_.clear(false);
-              },
-          .try_pace = [this](std::uint64_t samples) { compute(sampler_.from(0, samples), 0, false); },
-          // The servers keep no momentum, since asynchrony adds some (Mitliagkas et al., "Asynchrony begets
-          // Momentum", 2016): steps are as much longer as momentum would have made them by then.
-          .rate = [this](std::uint64_t done) { return rate_.at(sampler_.steps(done)); },
-          .server_rate =
-              [this](std::uint64_t done) {
-                const double step = sampler_.steps(done);
-                return rate_.at(step) * (1 - std::pow(settings_.momentum, step + 1)) / (1 - settings_.momentum);
-              },
-          .momentum = settings_.momentum,
-          .step =
-              [this](std::uint64_t done) {
-                const at::NoGradGuard no_grad;
-                optimizer_->step(buckets_.parameters(), buckets_.gradients(), rate_.at(sampler_.steps(done)));
-              },
-          .keep = [this](std::uint64_t done) { keep(static_cast<std::size_t>(sampler_.steps(done))); },
-          .paces = [this] { return replica::gather_paces(comm_, pace_.report()); },
-          .gradients = memory_of(buckets_.gradients()),
-          .parameters = memory_of(buckets_.parameters())};
+  return {
+      .compute =
+          [this](std::uint64_t first, std::uint64_t samples) {
+            if (samples > 0)
+              evaluator_.add_loss(compute(sampler_.from(first, samples), first, false), samples);
+            else
+              buckets_.clear(false);
+          },
+      .try_pace = [this](std::uint64_t samples) { compute(sampler_.from(0, samples), sampler_.before(step_), false); },
+      // The servers keep no momentum, since asynchrony adds some (Mitliagkas et al., "Asynchrony begets
+      // Momentum", 2016): steps are as much longer as momentum would have made them by then.
+      .rate = [this](std::uint64_t done) { return rate_.at(sampler_.steps(done)); },
+      .server_rate =
+          [this](std::uint64_t done) {
+            const double step = sampler_.steps(done);
+            return rate_.at(step) * (1 - std::pow(settings_.momentum, step + 1)) / (1 - settings_.momentum);
+          },
+      .momentum = settings_.momentum,
+      .step =
+          [this](std::uint64_t done) {
+            const at::NoGradGuard no_grad;
+            optimizer_->step(buckets_.parameters(), buckets_.gradients(), rate_.at(sampler_.steps(done)));
+          },
+      .keep = [this](std::uint64_t done) { keep(static_cast<std::size_t>(sampler_.steps(done))); },
+      .paces = [this] { return replica::gather_paces(comm_, pace_.report()); },
+      .gradients = memory_of(buckets_.gradients()),
+      .parameters = memory_of(buckets_.parameters())};
 }
 
 // One more window of what all have measured: shares follow it where they go by speed.

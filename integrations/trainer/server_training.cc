@@ -70,7 +70,7 @@ class ServerTraining final : public OwnPaceTraining {
     guests_.reset();
     if (server_) server_->leave();
   }
-  std::uint64_t exchanges() const override { return pushes_; }
+  std::uint64_t exchanges() const override { return comm_.world() > 1 ? pushes_ : 0; }
   std::uint64_t averages() const override { return averages_; }
   nanoseconds waited() const override { return waited_; }
   std::vector<std::size_t> shares() const override { return shares_; }

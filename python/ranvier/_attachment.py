@@ -80,9 +80,19 @@ def fitting_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> li
     if optimizer in attached:
         raise ValueError("the optimizer is attached already: call finish() of what attach() gave before, or attach once")
     of_model = {id(p) for p in model.parameters()}
+    if not parameters and any(id(p) in of_model for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError("all parameters of the optimizer are frozen: let some have requires_grad before attach()")
     if not any(id(p) in of_model for p in parameters):
         raise ValueError("the optimizer has no parameter of the model: give attach() the two that belong together")
     return parameters
+
+
+def as_samples(samples: Any) -> float:
+    """Raises TypeError for what is no number."""
+    try:
+        return float(samples)
+    except (TypeError, ValueError):
+        raise TypeError(f"samples are a number, and this is {samples!r}: give those of a step, such as 32") from None
 
 
 def is_divided(optimizer: torch.optim.Optimizer) -> bool:

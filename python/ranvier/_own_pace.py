@@ -7,6 +7,7 @@ group's store."""
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from ranvier._attachment import (
     Attached,
     Everybody,
     StepArguments,
+    as_samples,
     attached,
     closure_in,
     connection_beside,
@@ -79,9 +81,15 @@ class OwnPace(Attached):
             plan=plan.text if plan else "",
         )  # fmt: skip
         self._share(everybody)
-        for rank, theirs in enumerate(everybody.samples):
-            self._checked(theirs, f"rank {rank} has")
+        self._policy = torch.classes.ranvier.SyncPolicy(sync, 0, 0, self._world, 0)
+        self._policy.check_samples([float(theirs) for theirs in everybody.samples])
         self._samples = float(samples)
+        if self._world > 1 and dist.get_rank(self._group) == 0 and any(p.dtype == torch.float64 for p in self._parameters):
+            warnings.warn(
+                f"parameters are of float64, and '{sync}' carries and keeps 32 bits of them: take 'bsp' or 'local:8' where that "
+                "is too few",
+                stacklevel=3,
+            )
         self._begin_alike()
         begin_with_state(optimizer, everybody, shares_gradients=False)
         self._connection: dist.ProcessGroup | None = connection_beside(self._group, everybody.name)
@@ -128,7 +136,15 @@ class OwnPace(Attached):
     def set_samples(self, samples: float) -> None:
         """This rank has so many samples in each step from the next one on. How many all have together, of which these are
         a share, is told when they meet."""
-        self._samples = self._checked(samples, "this rank has")
+        own = as_samples(samples)
+        if not 0 < own < float("inf"):
+            raise ValueError(f"this rank has {own} samples in a step: give a finite number above 0")
+        if not self._policy.weighs_samples() and own != self._samples:
+            raise ValueError(
+                f"'{self.spec}' does not weigh ranks by their samples, which stay the {self._samples:g} in a step that all were "
+                f"attached with, and this rank gives {own:g}: take 'async' or 'group'"
+            )
+        self._samples = own
         if self._pace is not None:
             self._pace.set_samples(self._samples)
 
@@ -173,12 +189,6 @@ class OwnPace(Attached):
 
     def join_hook(self, **_: Any) -> JoinHook:
         raise ValueError(f"ranks of '{self.spec}' take as many steps as they like: leave out Join, and call meet() behind them")
-
-    def _checked(self, samples: float, who_has: str) -> float:
-        samples = float(samples)
-        if not 0 < samples < float("inf"):
-            raise ValueError(f"{who_has} {samples} samples in a step: give a finite number above 0")
-        return samples
 
     def _told(self) -> Told:
         pace = self._pace

@@ -22,12 +22,13 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.join import JoinHook
 
 from ranvier import _library
-from ranvier._agreement import telling_others
+from ranvier._agreement import given_by_all, telling_others
 from ranvier._asked import BEGIN_AVERAGE, BEGIN_FRAGMENT, FINISH_AVERAGE, FINISH_FRAGMENT, PARAMETERS, PUSH, Asked
 from ranvier._attachment import (
     Attached,
     Everybody,
     StepArguments,
+    as_samples,
     attached,
     closure_in,
     is_part_of_a_step,
@@ -300,12 +301,12 @@ class Synchronization(Attached):
         """This rank has so many samples in each step from the next one on. Every rank calls, each with its own; in a Join
         only those that like to, since weights travel with every average there."""
         if self._join_config.enable:
-            self._checked([samples if rank == self._rank else 1 for rank in range(self._world)])
+            self._checked([as_samples(samples) if rank == self._rank else 1 for rank in range(self._world)])
             self._own = float(samples)
             return
-        everybodys: list[Any] = [None] * self._world
-        dist.all_gather_object(everybodys, samples, group=self._group)
-        before, self._samples = self._samples, self._checked(everybodys)
+        with telling_others(self._group):
+            own = as_samples(samples)
+        before, self._samples = self._samples, self._checked(given_by_all(self._group, "set_samples()", own))
         if self._samples != before:
             self._uneven.ever = True  # in the middle of a period, perhaps
         self._own = self._samples[self._rank]

@@ -60,6 +60,7 @@ AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, const std::v
   server_.set_workers(numbers.size());
   if (numbers.size() > 1) pushes_ahead_ = answer_ == Answer::next_step ? 2 : 1;
   if (comm_ == nullptr) return;
+  weight_ = static_cast<double>(of_members_[place_] * members_.size()) / static_cast<double>(group_);
   average_ = make_exchange(server.options().compress, *comm_);
   share_momentum();
 }
@@ -117,10 +118,10 @@ std::vector<float> AsyncGroup::owed(std::span<float> gradient) const {
     all.resize(std::max(all.size(), values.size()));
     for (std::size_t i = 0; i < values.size(); ++i) all[i] += static_cast<float>(factor * values[i]);
   };
-  if (average_) add(owed_in(average_->save({.values = gradient, .tensors = server_.options().tensors})), 1);
-  // A push is the mean of a group's gradients.
-  if (leads() && !members_.empty() && of_members_[place_] > 0)
-    add(server_.residual(), static_cast<double>(group_) / static_cast<double>(of_members_[place_]));
+  if (weight_ <= 0) return all;  // of no group, or without samples in it
+  if (average_) add(owed_in(average_->save({.values = gradient, .tensors = server_.options().tensors})), 1 / weight_);
+  // A push is the mean of a group's weighted gradients.
+  if (leads()) add(server_.residual(), static_cast<double>(members_.size()) / weight_);
   return all;
 }
 
@@ -147,9 +148,12 @@ void AsyncGroup::share_momentum() {
 void AsyncGroup::average(std::span<float> gradient, double samples, double of_group) {
   if (comm_ == nullptr) return pay(gradient);
   const double weight = samples * static_cast<double>(comm_->world()) / of_group;
+  if (weight > 0) {  // else there is nothing that could be paid with it
+    weight_ = weight;
+    pay(gradient);
+  }
   if (weight != 1)
     for (float& each : gradient) each *= static_cast<float>(weight);
-  pay(gradient);  // of gradients that were weighted like that
   among_members(server_, [&] { average_->start({.values = gradient, .tensors = server_.options().tensors})->wait(); });
 }
 

@@ -40,6 +40,21 @@ std::vector<double> gather(Communicator& comm, double own) {
   return everybodys;
 }
 
+// Members of a group go on from one momentum (AsyncGroup), which no rank could have by another factor than the others.
+double agreed_momentum(Communicator& comm, const SyncPolicy& policy, double own) {
+  if (!policy.groups()) return own;
+  const auto everybodys = gather(comm, own);
+  const auto other = std::ranges::find_if(everybodys, [&](double each) { return each != everybodys.front(); });
+  if (other != everybodys.end())
+    throw Error(
+        ErrorKind::mismatch,
+        fmt::format("by '{}' ranks that share a group step alike, and the momentum of rank {}'s optimizer is {} "
+                    "where rank 0's is {}; make the same optimizer on every rank",
+                    policy.spec(), other - everybodys.begin(), *other, everybodys.front()),
+        static_cast<Rank>(other - everybodys.begin()));
+  return own;
+}
+
 double sum(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
 
 std::vector<int> each_alone(Rank world) {
@@ -85,7 +100,7 @@ class ByServers final : public OwnPace::Way {
         update_(held_.size()),
         groups_(each_alone(comm.world())),
         shares_(groups_.size(), 1 / static_cast<double>(groups_.size())),
-        momentum_(options.momentum),
+        momentum_(agreed_momentum(comm, policy, options.momentum)),
         velocity_(momentum_ > 0 ? held_.size() : 0),
         samples_(options.samples),
         all_samples_(sum(gather(comm, samples_))),  // all are here then, whenever they take their first step

@@ -1,8 +1,27 @@
 #include "replica/sample_desk.h"
 
+#include <chrono>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace ranvier::replica {
+namespace {
+
+// As of waits in the engine: docs/decisions/0040.
+constexpr auto between_looks = std::chrono::milliseconds(50);
+
+void look_for_interrupt(Communicator& comm) {
+  try {
+    comm.options().check_interrupt();
+  } catch (const std::exception& why) {
+    const std::string_view what = why.what();
+    comm.abort("it was interrupted as it waited for its turn: " + std::string(what.substr(0, what.find('\n'))));
+    throw;
+  }
+}
+
+}  // namespace
 
 void SampleDesk::asks(Rank worker, std::uint64_t stop_at, std::uint64_t most) {
   const std::lock_guard lock(mutex_);
@@ -38,7 +57,16 @@ SampleStart SampleDesk::begin(std::uint64_t stop_at, std::uint64_t most) {
   }
   answer();
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return own_ || failure_; });
+  const auto is_over = [&] { return own_ || failure_; };
+  if (comm_.options().check_interrupt) {
+    while (!changed_.wait_for(lock, between_looks, is_over)) {
+      lock.unlock();
+      look_for_interrupt(comm_);
+      lock.lock();
+    }
+  } else {
+    changed_.wait(lock, is_over);
+  }
   if (failure_) std::rethrow_exception(failure_);
   return *own_;
 }

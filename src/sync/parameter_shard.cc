@@ -57,8 +57,10 @@ bool ParameterShard::push(Rank from, std::uint64_t number, double rate, double s
   const auto step = static_cast<float>(rate * weight(share, overtaken));
   if (rule_.compensation > 0 && !worker.held.empty()) {
     const auto lambda = static_cast<float>(rule_.compensation);
+    compensated_.resize(values_.size());
     for (std::size_t i = 0; i < values_.size(); ++i)
-      values_[i] -= step * (gradient[i] + lambda * gradient[i] * gradient[i] * (values_[i] - worker.held[i]));
+      compensated_[i] = gradient[i] + lambda * gradient[i] * gradient[i] * (values_[i] - worker.held[i]);
+    kernel::descend(compensated_.data(), step, values_.data(), values_.size());
   } else {
     kernel::descend(gradient.data(), step, values_.data(), values_.size());
   }

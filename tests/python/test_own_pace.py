@@ -1,7 +1,10 @@
 """ranvier.attach with policies of ranks that do not wait for one another: servers, groups of workers, averages of two."""
 
 import os
+import signal
+import threading
 import time
+import warnings
 
 import pytest
 import ranvier
@@ -313,13 +316,29 @@ def refused(rank, world):
             ranvier.attach(net, optimizer, spec, compress=compress)
     with pytest.raises(ValueError, match="has no nodes: leave out place='node=2'"):
         ranvier.attach(net, optimizer, "async", place="node=2")
-    with pytest.raises(ValueError, match="rank 1 has 0.0 samples in a step: give a finite number above 0"):
+    with pytest.raises(ValueError, match="rank 1 has 0 samples in a step.* give a finite number above 0"):
         ranvier.attach(net, optimizer, "async", samples=1 - rank)
     with pytest.raises(ValueError, match="give attach\\(\\) the same on every rank"):
         ranvier.attach(net, optimizer, ("async", "bsp")[rank])
+    with pytest.raises(ValueError, match="'ad-psgd' does not weigh workers by their samples, and rank 1 has 2"):
+        ranvier.attach(net, optimizer, "ad-psgd", samples=1 + rank)
+    frozen = torch.optim.SGD([nn.Parameter(torch.zeros(2), requires_grad=False)], 0.1)
+    frozen.add_param_group({"params": list(net.parameters())})
+    for parameter in net.parameters():
+        parameter.requires_grad_(False)
+    with pytest.raises(ValueError, match="all parameters of the optimizer are frozen"):
+        ranvier.attach(net, frozen, "async")
+    for parameter in net.parameters():
+        parameter.requires_grad_(True)
+    sync = ranvier.attach(net, optimizer, "ad-psgd")
+    with pytest.raises(ValueError, match="stay the 1 in a step that all were attached with, and this rank gives 2"):
+        sync.set_samples(2)
+    sync.finish()
     sync = ranvier.attach(net, optimizer, "async")
     with pytest.raises(ValueError, match="leave out Join"), Join([sync]):
         pass
+    with pytest.raises(TypeError, match="samples are a number, and this is 'many'"):
+        sync.set_samples("many")
     with pytest.raises(ValueError, match="finite number above 0"):
         sync.set_samples(float("nan"))
     with pytest.raises(ValueError, match="attached already"):
@@ -421,3 +440,65 @@ def with_nothing_to_do(rank, world):
 
 def test_a_rank_without_steps_leaves_buffers_as_they_are():
     assert on_ranks(2, with_nothing_to_do, backend="gloo") == [[0.0, float("-inf")]] * 2
+
+
+def with_other_momentum(rank, world, others):
+    net = network()
+    first = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    other = torch.optim.SGD(net.parameters(), 0.1) if others == "sgd" else torch.optim.AdamW(net.parameters(), 0.01)
+    optimizer = first if rank == 0 else other
+    ranvier.attach(net, optimizer, "group")
+    with pytest.raises(RuntimeError, match="the momentum of rank 1's optimizer is 0 where rank 0's is 0.9"):
+        step(net, optimizer, torch.Generator().manual_seed(rank))
+    return True
+
+
+@pytest.mark.parametrize("others", ["sgd", "adamw"])
+def test_members_of_a_group_need_one_momentum(others):
+    assert on_ranks(3, with_other_momentum, others, backend="gloo", limit=30) == [True] * 3
+
+
+def interrupted_at_its_turn(rank, world):
+    net = network()
+    optimizer = optimizer_for("sgd", net)
+    ranvier.attach(net, optimizer, "ssp:1")
+    generator = torch.Generator().manual_seed(rank)
+    step(net, optimizer, generator)
+    if rank == 1:  # behind whom the other one waits at last
+        with pytest.raises(RuntimeError, match="rank 0"):
+            for _ in range(300):
+                time.sleep(0.1)
+                dist.get_rank()
+            step(net, optimizer, generator)
+        return 0.0
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        for _ in range(50):
+            step(net, optimizer, generator)
+    return time.monotonic() - began
+
+
+def test_a_wait_for_a_turn_can_be_interrupted():
+    took, _ = on_ranks(2, interrupted_at_its_turn, backend="gloo", limit=60)
+    assert took < 20
+
+
+def of_two_types(rank, world):
+    warned = []
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        net = network().to(dtype)
+        with warnings.catch_warnings(record=True) as each:
+            warnings.simplefilter("always")
+            sync = ranvier.attach(net, optimizer_for("sgd", net), "async")
+        warned.append([str(one.message) for one in each])
+        assert all(one.filename == __file__ for one in each), "the script's own line"
+        sync.finish()
+    return warned
+
+
+def test_who_attaches_more_than_32_bits_is_warned():
+    first, second = on_ranks(2, of_two_types, backend="gloo")
+    assert [len(each) for each in first] == [1, 0, 0] and "'async' carries and keeps 32 bits" in first[0][0]
+    assert second == [[], [], []], "rank 0 speaks for all"

@@ -192,7 +192,12 @@ TEST(AsyncGroup, ByACodecMembersHoldTheSameAndFewBytesTravel) {
 TEST(AsyncGroup, WhatIsOwedToMembersOutlivesTheGroup) {
   constexpr std::size_t size = 2000;
   using Groups = std::vector<int>;
-  for (const auto& then : {Groups{0, 0, 1}, Groups{0, 1, 1}, Groups{0, 1, 2}}) {
+  using Shares = std::vector<std::size_t>;
+  for (const auto& each : {std::pair(Groups{0, 0, 1}, Shares{1, 1, 1}), std::pair(Groups{0, 1, 1}, Shares{1, 1, 1}),
+                           std::pair(Groups{0, 1, 2}, Shares{1, 1, 1}), std::pair(Groups{0, 0, 1}, Shares{7, 1, 4}),
+                           std::pair(Groups{0, 1, 1}, Shares{7, 1, 4}), std::pair(Groups{0, 1, 2}, Shares{7, 1, 4})}) {
+    const Groups& then = each.first;
+    const Shares& shares = each.second;
     run_ranks(3,
               [&](Communicator& comm) {
                 const auto gradient = normal_values(size, 7);
@@ -201,14 +206,14 @@ TEST(AsyncGroup, WhatIsOwedToMembersOutlivesTheGroup) {
                                        {.compress = "topk:0.02"});
                 std::vector<float> owed;
                 {
-                  AsyncGroup group(comm, server, {0, 0, 1}, {1, 1, 1});
+                  AsyncGroup group(comm, server, {0, 0, 1}, shares);
                   group.begin(1'000'000);
                   group.exchange(memory, 1, parameters);
                   owed = group.take_owed(memory);
                   EXPECT_EQ(owed.size(), size);
                 }
                 comm.barrier();
-                AsyncGroup group(comm, server, then, {1, 1, 1});
+                AsyncGroup group(comm, server, then, shares);
                 group.owe(std::move(owed));
                 for (int step = 0; step < 200; ++step) {
                   group.begin(1'000'000);
@@ -217,7 +222,7 @@ TEST(AsyncGroup, WhatIsOwedToMembersOutlivesTheGroup) {
                 }
                 comm.barrier();
                 server.pull(parameters);
-                // All that was given: each rank's is a third of a step of everybody's.
+                // All that was given: each rank's is its share of a step of everybody's.
                 double apart = 0, all = 0;
                 for (std::size_t i = 0; i < size; ++i) {
                   apart += std::abs(parameters[i] + gradient[i]);
