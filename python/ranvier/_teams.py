@@ -117,6 +117,11 @@ def check_codec(spec: str, policy: Any, sync: str, optimizer: torch.optim.Optimi
         )
     if momentum > 0 and any(each.get("momentum", 0) for each in optimizer.param_groups):
         raise ValueError(f"'{spec}' has a momentum of {momentum:g} in the optimizer's place: make the optimizer with momentum=0")
+    if momentum > 0 and any(float(each.get("betas", (0,))[0]) > 0 for each in optimizer.param_groups):  # Adam's
+        raise ValueError(
+            f"'{spec}' has a momentum of {momentum:g} in the optimizer's place, and {type(optimizer).__name__} has one of its own "
+            "(betas): take SGD with momentum=0, or a codec without, such as 'safe' or 'transformer'"
+        )
 
 
 class CodedTeam:

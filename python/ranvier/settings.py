@@ -96,6 +96,10 @@ class Options:
         if self.dead_after is not None and _milliseconds(self.dead_after) < 1:
             raise ValueError(f"ranvier.Options(dead_after=…) is a millisecond or more, and not {self.dead_after}")
 
+    @property
+    def _timeout(self) -> None:
+        """torch's DeviceMesh asks for it, of options that stand in its backend_override: as long as by default."""
+
     def __enter__(self) -> Options:
         _blocks.set((*_blocks.get(), self))
         return self

@@ -237,3 +237,20 @@ def test_uneven_ranks_compress_too():
     for plain, coded in ((0, 1), (2, 3)):
         assert all(torch.equal(rank[coded], ranks[0][coded]) for rank in ranks)
         assert (ranks[0][coded] - ranks[0][plain]).norm() < 0.1 * (ranks[0][plain] - start).norm()
+
+
+def with_two_momenta(rank, world):
+    net = network()
+    adam = torch.optim.Adam
+    for spec in ("strong", "demo:8", "topk:0.1,momentum=0.9"):
+        for make in (adam, torch.optim.AdamW, torch.optim.NAdam):
+            with pytest.raises(ValueError, match=f"in the optimizer's place, and {make.__name__} has one of its own"):
+                ranvier.attach(net, make(net.parameters(), 0.01), compress=spec)
+        for optimizer in (torch.optim.SGD(net.parameters(), 0.01), adam(net.parameters(), 0.01, betas=(0.0, 0.999))):
+            ranvier.attach(net, optimizer, compress=spec).finish()
+    ranvier.attach(net, adam(net.parameters(), 0.01), compress="transformer").finish()
+    return True
+
+
+def test_a_codec_that_has_momentum_is_none_for_adam():
+    assert on_ranks(2, with_two_momenta, backend="gloo") == [True] * 2

@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from ranks import on_ranks, run_ranks, said_by
 from ranvier import _library
+from ranvier._register import made_with
+from torch.distributed.device_mesh import init_device_mesh
 
 
 def subgroups(rank, world):
@@ -325,3 +327,22 @@ def test_ranks_that_are_threads_meet_through_a_store_in_memory():
     for thread in threads:
         thread.join(60)
     assert len(sums) == 3 and all(torch.equal(total, torch.full((1000,), 3.0)) for total in sums.values())
+
+
+def in_meshes(rank, world):
+    options = ranvier.Options(transport="tcp", sockets=2)
+    line = init_device_mesh("cpu", (world,), mesh_dim_names=("all",), backend_override={"all": ("ranvier", options)})
+    plane = init_device_mesh(
+        "cpu", (2, world // 2), mesh_dim_names=("rows", "columns"), backend_override={"columns": ("ranvier", options)}
+    )
+    sums = []
+    for group in (line.get_group(), plane.get_group("rows"), plane.get_group("columns")):
+        total = torch.tensor([float(rank)])
+        dist.all_reduce(total, group=group)
+        sums.append(total.item())
+    return sums, [made_with[group.group_name].transport for group in (line.get_group(), plane.get_group("columns"))]
+
+
+def test_options_stand_in_a_mesh():
+    for rank, (sums, transports) in enumerate(on_ranks(4, in_meshes)):
+        assert sums == [6, rank % 2 * 2 + 2, rank // 2 * 4 + 1] and transports == ["tcp"] * 2

@@ -529,3 +529,20 @@ def test_slices_of_a_bucket_are_one_average_and_one_goes_plain_alone(backend):
     _, plain, *coded = ranks[0][1]
     assert plain < 2 * coded[0] and coded[0] == pytest.approx(coded[1], rel=0.02)
     assert coded[0] < size
+
+
+def under_fsdp(rank, world, strategy):
+    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy  # takes a second to import
+
+    net = FullyShardedDataParallel(nn.Linear(8, 4), sharding_strategy=ShardingStrategy[strategy], device_id=torch.device("cpu"))
+    state, hook = ranvier.hook("bf16")
+    net.register_comm_hook(state, hook)
+    with pytest.raises(TypeError, match="ranvier.hook is for DistributedDataParallel.* leave the hook out"):
+        net(torch.ones(2, 8)).sum().backward()
+    return True
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("strategy", ["NO_SHARD", "FULL_SHARD"])
+def test_fsdp_is_told_that_it_has_no_buckets(strategy):
+    assert on_ranks(2, under_fsdp, strategy, backend="gloo") == [True] * 2
