@@ -32,9 +32,9 @@ Examples:
 )";
 
 // What docs/codecs.md recommends, from the most careful to the boldest.
-constexpr std::array<std::string_view, 14> recommended{"lossless",         "bf16",        "fp16",   "int8",   "natural",
-                                                       "hadamard:32+int4", "qsgd:7+rans", "eden:2", "eden:1", "sign",
-                                                       "topk:0.01+int8",   "safe",        "strong", "extreme"};
+constexpr std::array<std::string_view, 15> recommended{
+    "lossless", "bf16", "fp16",           "int8", "natural",     "hadamard:32+int4", "qsgd:7+rans", "eden:2",
+    "eden:1",   "sign", "topk:0.01+int8", "safe", "transformer", "strong",           "extreme"};
 
 void print_stages(const CodecRow& row) {
   double encode_before = 0, decode_before = 0;  // seconds for a gigabyte

@@ -88,7 +88,7 @@ int run(const Arguments& arguments) {
     print_help();
     return 2;
   }
-  if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+  if (arguments[0] == "--help" || arguments[0] == "-h" || (arguments[0] == "help" && arguments.size() == 1)) {
     print_help();
     return 0;
   }
@@ -97,9 +97,10 @@ int run(const Arguments& arguments) {
                build_torch_version.empty() ? "" : ", torch ", build_torch_version);
     return 0;
   }
-  const Command command = find_command(arguments[0]);
+  const bool asks_for_help = arguments[0] == "help";  // help train, as train --help
+  const Command command = find_command(arguments[asks_for_help ? 1 : 0]);
   try {
-    return command.run({arguments.begin() + 1, arguments.end()});
+    return command.run(asks_for_help ? Arguments{"--help"} : Arguments{arguments.begin() + 1, arguments.end()});
   } catch (const Error& problem) {
     return fail(fmt::format("ranvier {}", command.name), problem);
   }

@@ -84,7 +84,8 @@ void print(const Options& options, const Question& question, const Design& desig
     fmt::print(
         "nothing is computed, so that any part of these bandwidths, the same of each, has the same time x cost; add a "
         "budget to say how much is to be spent\n");
-  fmt::print("proof nothing is better than {:.9g}: a gap of at most {:.1e}\n", design.lower_bound, gap(design));
+  fmt::print("proof nothing is better than {:.9g}{}: a gap of at most {:.1e}\n", design.lower_bound,
+             problem.objective == Objective::time ? " ns" : "", gap(design));
 }
 
 nlohmann::json to_json(const Options& options, const Question& question, const Design& design) {

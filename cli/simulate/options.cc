@@ -237,6 +237,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   options.any_algorithm = algorithm->count() == 0 && !by_switches && options.step.by_size.empty();
   if (bucket > 0) options.step.bucket_bytes = static_cast<double>(bucket);
   if (!straggler.empty()) options.straggler = straggler_of(straggler);
+  if (app.count("--mtbf-hours") > 0 && failures.mtbf_hours == 0)
+    refuse("--mtbf-hours 0 is no time between failures; write hours, or leave it out where none fails");
   if (failures.mtbf_hours > 0 && !checkpoint_s)
     refuse(
         "--mtbf-hours needs --checkpoint-s, how long writing one takes: after a failure training begins again from it");

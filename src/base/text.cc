@@ -64,7 +64,11 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
 }
 
 std::string unknown_name(std::string_view kind, std::string_view word, std::span<const std::string_view> candidates) {
-  const auto near = nearest(word, candidates);
+  // As of an option, where a spec has "local:16".
+  const std::size_t equals = std::min(word.find('='), word.size());
+  if (equals < word.size() && std::ranges::find(candidates, word.substr(0, equals)) != candidates.end())
+    return fmt::format("unknown {} '{}'; write '{}:{}'", kind, word, word.substr(0, equals), word.substr(equals + 1));
+  const auto near = nearest(word.substr(0, equals), candidates);
   return fmt::format("unknown {} '{}'{} One of: {}", kind, word,
                      near.empty() ? "." : fmt::format("; did you mean '{}'?", near), fmt::join(candidates, ", "));
 }

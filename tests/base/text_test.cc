@@ -50,6 +50,8 @@ TEST(UnknownName, NamesTheWordTheNearestAndTheWholeList) {
   EXPECT_THAT(sentence, AllOf(HasSubstr("unknown transport 'tpc'"), HasSubstr("did you mean 'tcp'?"),
                               HasSubstr("tcp, shm, udp, auto")));
   EXPECT_THAT(unknown_name("transport", "infiniband", transports), Not(HasSubstr("did you mean")));
+  EXPECT_EQ(unknown_name("transport", "udp=0.01", transports), "unknown transport 'udp=0.01'; write 'udp:0.01'");
+  EXPECT_THAT(unknown_name("transport", "upd=0.01", transports), HasSubstr("did you mean 'udp'"));
 }
 
 TEST(ParseBytes, CountsInPowersOf1024) {

@@ -20,6 +20,10 @@ class Help(ProgramTest):
                 self.assertIn("Examples:", result.stdout)
                 self.assertIn("ranvier bench" if words != ["doctor"] else "ranvier doctor", result.stdout)
 
+    def test_help_of_a_subcommand_may_be_asked_for_in_front_of_it(self):
+        self.assertEqual(run("help", "bench").stdout, run("bench", "--help").stdout)
+        self.assert_sentence(run("help", "tain"), 2, "did you mean 'train'")
+
     def test_help_lists_every_subcommand(self):
         for name in ("train", "bench", "doctor"):
             self.assertRegex(run("--help").stdout, rf"(?m)^  {name} +\w")

@@ -476,6 +476,8 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--workload", "resnet50", "--in-a-row", "3"), "--in-a-row is of --bytes"),
             (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "-1"), "--mtbf-hours -1"),
             (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "9"), "needs --checkpoint-s"),
+            (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "0"), "no time between failures"),
+            (("--world", "8", "--workload", "resnet50", "--link-rate", ""), "--link-rate: is empty"),
             (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "1", "--checkpoint-s", "1e19"), "a number from 0 to 1e9"),
             (("--world", "8", "--bytes", "4M", "--mtbf-hours", "9", "--checkpoint-s", "5"), "--mtbf-hours is of --workload"),
             (("--world", "8", "--workload", "resnet50:batch=16777217"), "no whole number from 1 to 16777216"),
