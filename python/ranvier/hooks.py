@@ -43,7 +43,7 @@ from ranvier._agreement import given_by_all, telling_others
 from ranvier._bounded import Lossy, exchange_of_gradients, lost_share_of
 from ranvier._exchanges import Exchange, Plain, Went, make_exchange
 from ranvier._followed_plan import FollowedPlan, PlanChange
-from ranvier._groups import chosen, follow_in, new_name
+from ranvier._groups import chosen, follow_in, leave, new_name
 from ranvier._memory import Memories, owed_elsewhere, require_record
 from ranvier._nodes import keeps_steps, speakers
 from ranvier._step_times import BucketTimes, StepSeconds
@@ -66,7 +66,7 @@ def hook(spec: str | Plan, group: dist.ProcessGroup | None = None) -> "tuple[Com
 
     Codes travel in a process group of their own, of the same ranks: all of them call, at the same point between what
     else they do in `group`, and no rank outside of it. Which groups a rank has besides does not matter. It stays, with some
-    15 MB and two threads, until torch.distributed.destroy_process_group(): call hook() once, not for each phase of training.
+    15 MB and two threads, until torch.distributed.destroy_process_group(), or close() of the state.
 
     Raises ValueError for a spec that is wrong, on whichever rank, or that another rank does not have, for a plan of another
     number of ranks or of another policy, and TypeError for one that is no str. A codec that has momentum (dgc, and with it
@@ -102,6 +102,7 @@ class CompressionState:
         self._world = 0  # of the run that a pickled state is of
         self._speakers: list[int] = []  # likewise, see speakers()
         self._way: tuple[Wire, Exchange] | None = None
+        self._over: tuple[int, float] | None = None  # once closed: what it has sent, and what share was lost
         self._followed: FollowedPlan | None = None
         self._times: BucketTimes | None = None  # from the first bucket on
         self._judging: Future[None] | None = None
@@ -110,7 +111,7 @@ class CompressionState:
         self._take(group, plan)
 
     def _take(self, group: dist.ProcessGroup | None, plan: Plan | None = None) -> "tuple[Wire, Exchange]":
-        whole = chosen(group)
+        whole = self._whole = chosen(group)
         with telling_others(whole):
             make_exchange(self.spec, dist.get_world_size(whole))
             if plan is not None and plan.sync != "bsp":
@@ -157,13 +158,13 @@ class CompressionState:
     @property
     def bytes_sent(self) -> int:
         """Of this process."""
-        return self._way[0].bytes_sent if self._way else 0
+        return self._way[0].bytes_sent if self._way else self._over[0] if self._over else 0
 
     @property
     def lost_share(self) -> float:
         """Of what other ranks gave to this rank's averages, the share that these went without, over udp:loss=…: from 0 to 1.
         This rank's own part that others went without is not lost, it goes with the next step's gradients."""
-        return lost_share_of(self._way[0]) if self._way else 0.0
+        return lost_share_of(self._way[0]) if self._way else self._over[1] if self._over else 0.0
 
     @property
     def momentum(self) -> float:
@@ -210,6 +211,18 @@ class CompressionState:
             self._memories.restore(parameters[name], kept, name)
         self._number = state["number"] if same_world else 0
 
+    def close(self) -> None:
+        """Gives back the group with its memory and threads, of a model that trains no more. Every rank calls, behind its last
+        step; again it does nothing. What is held back stays, for state_dict()."""
+        if self._way is None:
+            return
+        wire, _ = self._way
+        self._over, self._way = (self.bytes_sent, self.lost_share), None
+        self._thread.shutdown()
+        self._waiter.shutdown()
+        served = [each.type for each in self._whole._device_types]
+        leave([wire.group], self._whole, torch.device("cpu" if "cpu" in served else served[0]))
+
     def __getstate__(self) -> dict[str, Any]:
         return {
             "spec": self.spec,
@@ -228,9 +241,11 @@ class CompressionState:
         self._memories.wait_for(state["parameters"])
         self._number = state["number"]
         self._followed, self._times, self._judging = None, None, None  # a copy goes by the codec alone
-        self._way = None  # until DDP brings the first bucket: whoever looks at a checkpoint need not be in a group
+        self._way, self._over = None, None  # until DDP brings the first bucket: who looks at a checkpoint may be in no group
 
     def start(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        if self._over is not None:
+            raise ValueError("close() has ended this hook: register one of its own, of ranvier.hook, for each DDP that trains")
         _, exchange = self._way or self._take(None)
         if os.getpid() != self._process:  # the thread is not here, and nobody would ever answer
             raise ValueError(

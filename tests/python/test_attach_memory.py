@@ -67,8 +67,25 @@ def test_all_end_alike_however_their_tensors_lie_in_memory():
         assert ours[0][-1] == STEPS, f"{spec}: the mean of what each has counted"
 
 
+def by_a_hook():
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1)))
+    state, hook = ranvier.hook("topk:0.5+int8")
+    model.register_comm_hook(state, hook)
+    for _ in range(5):
+        model(torch.ones(2, 3)).sum().backward()
+    sent, kept = state.bytes_sent, state.state_dict(model.module)
+    state.close()
+    state.close()
+    assert sent > 0 and state.bytes_sent == sent
+    assert state.state_dict(model.module)["parameters"].keys() == kept["parameters"].keys() != set()
+    with pytest.raises(ValueError, match="close\\(\\) has ended this hook"):
+        model(torch.ones(2, 3)).sum().backward()
+
+
 def counted(rank, world, spec):
     def round():
+        if spec == "hook":
+            return by_a_hook()
         model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         sync = ranvier.attach(model, optimizer, spec, place="node=2", compress="int8" if "local" in spec else "none")
@@ -94,7 +111,7 @@ def counted(rank, world, spec):
 
 
 @pytest.mark.parametrize("backend", ["gloo", "ranvier"])
-@pytest.mark.parametrize("spec", ["node:2", "local:3,delay=1", "diloco:2,fragments=2"])
+@pytest.mark.parametrize("spec", ["node:2", "local:3,delay=1", "diloco:2,fragments=2", "hook"])
 def test_what_is_over_gives_back_its_connections_and_threads(spec, backend):
     for first, later in on_ranks(4, counted, spec, backend=backend):
         assert all(now <= before for now, before in zip(later, first, strict=True)), (first, later)
