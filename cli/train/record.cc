@@ -30,7 +30,8 @@ Workload workload_of(const Report& report) {
   if (division.way == trainer::Division::Way::tensor) workload.degrees.tensor = division.parts;
   if (division.way == trainer::Division::Way::pipeline) {
     workload.degrees.pipeline = division.parts;
-    workload.fills = (division.parts - 1) / static_cast<double>(step.passes);
+    // One pass fills and drains all other stages, each for as long as it takes there.
+    workload.fills = step.others / static_cast<double>(step.passes);
   }
   for (auto tensor = step.tensors.rbegin(); tensor != step.tensors.rend(); ++tensor)
     workload.layers.push_back(

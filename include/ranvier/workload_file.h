@@ -4,7 +4,8 @@
 //
 //   name = "cnn"
 //   other_ns = 310000          # of a step, beside its passes: loading data, the optimizer
-//   fills = 0.75               # of a pipeline that fills and drains: (stages - 1) / micro-batches
+//   fills = 0.75               # of a pipeline that fills and drains: (stages - 1) / micro-batches, of stages that take
+//                              # as long; else what the others take, as a multiple of this one, instead of their number
 //   ranks = 4                  # on which it was recorded
 //   [[layer]]
 //   name = "conv1"

@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <array>
 
 #include "integrations/trainer/rank_state.h"
@@ -116,6 +117,19 @@ void ModelTeam::align(std::span<const at::Tensor> common) {
     each.copy_(values.narrow(0, at, each.numel()).view_as(each));
     at += each.numel();
   }
+}
+
+void ModelTeam::require_same_nodes(std::span<const int> nodes) {
+  if (is_whole()) return;
+  const std::vector<std::int64_t> own(nodes.begin(), nodes.end());
+  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(parts()));
+  parts_->all_gather(own, all);
+  for (Rank part = 1; part < parts(); ++part)
+    if (!std::equal(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(own.size()) * part) ||
+        !std::equal(own.begin(), own.end(), all.begin()))
+      throw Error(ErrorKind::mismatch,
+                  "hosts end within replicas of --parallel, so that parts of one model would be averaged by different "
+                  "nodes; start whole replicas on each host, or say --place node=N");
 }
 
 void ModelTeam::require_aligned(std::span<const at::Tensor> common) {

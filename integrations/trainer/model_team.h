@@ -55,6 +55,9 @@ class ModelTeam {
   // The first part's values become every part's. Averages by codecs, and sums in another order, leave other bits in
   // what all of them hold.
   void align(std::span<const at::Tensor> common);
+  // Throws Error{mismatch} where replicas of one part share nodes that those of another do not. `nodes`: by replica, of
+  // this part.
+  void require_same_nodes(std::span<const int> nodes);
   // Throws Error{mismatch} where parts hold other values.
   void require_aligned(std::span<const at::Tensor> common);
   // How many parameters the whole model has, of which this part holds `own`, and all hold `common`.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -80,6 +81,8 @@ RecordedStep longest_stage(RecordedStep own, Communicator& members) {
   std::vector<double> all(static_cast<std::size_t>(members.world()));
   members.all_gather(mine, all);
   own.stage = static_cast<Rank>(std::ranges::max_element(all) - all.begin());
+  const double longest = all[static_cast<std::size_t>(own.stage)];
+  own.others = longest > 0 ? std::accumulate(all.begin(), all.end(), 0.0) / longest - 1 : 0;
 
   Packed packed = pack(own);
   std::array<std::int64_t, 2> sizes{static_cast<std::int64_t>(packed.numbers.size()),

@@ -33,7 +33,8 @@ struct RecordedStep {
   double other_ns = 0;                       // the rest of backward, the optimizer
   std::size_t steps = 0;
   std::size_t passes = 1;
-  Rank stage = 0;  // of a pipeline
+  Rank stage = 0;     // of a pipeline
+  double others = 0;  // what all other stages compute, as a multiple of what this one does
 };
 
 // Of what each stage of a pipeline has seen, the one that computes longest, which the others wait for: all members get

@@ -20,6 +20,7 @@ void Run::begin() {
   step_ = progress.step;
   seconds_before_ = progress.seconds;
   follow(comm_, progress.tuning);
+  if (sync_->policy().levels().size() > 1) team_.require_same_nodes(sync_->node_of_rank());
   begin_policy();
   if (!settings_.resume.empty()) restore_own(progress.own, progress.tuning);
   keep(step_);

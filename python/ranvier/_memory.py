@@ -99,6 +99,9 @@ def require_record(parameter: Tensor, record: dict[str, Any], name: str, spec: s
             f"{name} has {parameter.numel()} values and had {record['size']} when what '{spec}' holds back of it was saved, "
             "with another model: start without that state"
         )
+    for kind in SAVED:
+        if kind in record and (not isinstance(record[kind], Tensor) or record[kind].numel() != record["size"]):
+            raise ValueError(f"what was saved of {name} has no '{kind}' of its {record['size']} values: start without that state")
 
 
 def owed_elsewhere(record: dict[str, Any], keeps_step: bool) -> dict[str, Any]:
@@ -150,7 +153,9 @@ class Memories:
                     memory.owes()[place] += owed[old.slices()[at]]
             for kind in kinds:
                 before = getattr(old, kind)
-                if before.numel() > 0 and not (moves and kind == "residual"):  # else another codec kept it, or did not
+                # Else another codec kept it, or did not; what estimates lack of a gradient is owed to nobody.
+                goes_on = kind != "residual" or not (moves or (old.last.numel() > 0 and "last" not in kinds))
+                if before.numel() > 0 and goes_on:
                     getattr(memory, kind)[place] = before[old.slices()[at]]
             memory.factors[index] = old.factors[at]
             memory.step = max(memory.step, old.step)
@@ -173,9 +178,16 @@ class Memories:
     def wait_for(self, records: list[dict[str, Any]]) -> None:
         self._waiting = list(records)
 
+    def forget(self) -> None:
+        """What is kept of the parameters that have been seen."""
+        self._of = {each: Memory([parameter]) for each, parameter in self._met.items()}
+
     def leave_their_world(self, keeps_steps: bool) -> None:
-        """Before the first bucket: what waits is of a run of more or fewer ranks."""
+        """Before the first bucket: what is kept, or waits, is of a run of more or fewer ranks, or not of all of them."""
         self._waiting = [owed_elsewhere(record, keeps_steps) for record in self._waiting]
+        for memory in list(self._of.values()):
+            for parameter in memory.parameters:
+                self.restore(parameter, owed_elsewhere(memory.record_of(parameter), keeps_steps), "a parameter")
 
     def _meet(self, parameters: list[Tensor]) -> None:
         for parameter in parameters:

@@ -13,6 +13,11 @@ from ranvier._asked import Asked
 from ranvier._teams import CodedTeam, Team
 
 
+def _squares(tensors: list[Tensor]) -> Tensor:
+    """Their sum, in 32 bits at least: those of short types are below or beyond what these hold."""
+    return torch.stack([t.to(torch.promote_types(t.dtype, torch.float32)).square().sum() for t in tensors]).sum()
+
+
 class OuterStep:
     """`anchor` is where all replicas last agreed; `momentum` that of outer steps, none where these have none. Changes
     travel by `coded`, if there is one. `follows_rate`: ranks may differ in the rate of the inner steps, by which changes are
@@ -40,8 +45,8 @@ class OuterStep:
         average(change, self._coded or team, weight)
         if self._follows_rate and len(team.ranks) > 1:
             asked = self._agree_on_rate(asked, team, own[0].device)
-        apart = torch.stack([(a - b).square().sum() for a, b in zip(own, change, strict=True)]).sum()
-        come = torch.stack([c.square().sum() for c in change]).sum()
+        apart = _squares([a - b for a, b in zip(own, change, strict=True)])
+        come = _squares(change)
         if len(team.ranks) > 1:
             dist.all_reduce(apart.mul_(weight), group=team.group)
         spread = float(apart) / len(team.ranks) / float(come) if float(come) > 0 else 0.0

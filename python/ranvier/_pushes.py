@@ -22,6 +22,7 @@ class Pushes:
         self._group, self._parameters, self._buffers = group, parameters, buffers
         self._rank, self._world = dist.get_rank(group), dist.get_world_size(group)
         self._connection, self._coded = None, None
+        self._kept: Any = None  # of the codec, once this is over
         if compress != "none" and self._world > 1:
             self._connection = connection_beside(group, name)
             self._coded = torch.classes.ranvier.CodedPushes(self._connection.boxed(), compress, flat(parameters))
@@ -52,8 +53,18 @@ class Pushes:
         return given
 
     def state_dict(self) -> Any:
-        return self._coded.save() if self._coded is not None else None
+        return self._coded.save() if self._coded is not None else self._kept
 
     def load_state_dict(self, state: Any) -> None:
-        if self._coded is not None:
+        """Raises ValueError for that of another model."""
+        if self._coded is None or state is None:
+            return
+        try:
             self._coded.restore(state)
+        except RuntimeError as error:
+            raise ValueError(f"the state is of another model, policy or codec: attach the same ({error})") from None
+
+    def end(self) -> None:
+        """Its connections go."""
+        self._kept = self.state_dict()
+        self._connection, self._coded = None, None

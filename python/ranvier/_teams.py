@@ -16,7 +16,7 @@ from ranvier._attachment import flat, spread
 from ranvier._bounded import lost_share_of
 from ranvier._exchanges import Exchange, Plain, make_exchange
 from ranvier._groups import follow_in, group_like
-from ranvier._memory import Memories, owed_elsewhere
+from ranvier._memory import Memories, owed_elsewhere, require_record
 from ranvier._nodes import exchange_over, keeps_steps, kinds_of_codes, speakers
 from ranvier._wire import Wire
 
@@ -189,11 +189,26 @@ class CodedTeam:
     def state_dict(self) -> dict[str, Any]:
         """What this rank holds back, by the numbers of parameters."""
         kept = [self._memories.record_of(each) for each in self._parameters]
-        return {"number": self._number, "speakers": speakers(self._exchange), "kept": kept}
+        return {"number": self._number, "world": self._wire.world, "speakers": speakers(self._exchange), "kept": kept}
+
+    def require_state(self, state: dict[str, Any]) -> None:
+        """Raises ValueError for what is none of these parameters'."""
+        if len(state["kept"]) != len(self._parameters):
+            raise ValueError(
+                f"the state is of a model with {len(state['kept'])} trained parameters, and this one has {len(self._parameters)}: "
+                "attach the same"
+            )
+        for number, (parameter, record) in enumerate(zip(self._parameters, state["kept"], strict=True)):
+            if record is not None:
+                require_record(parameter, record, f"parameter {number}", self._spec)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        same = state.get("speakers", []) == speakers(self._exchange)  # of other ones each would count apart
+        """Takes up what state_dict gave. Of a run of more or fewer ranks, or of others that speak for them, what is owed is."""
+        self.require_state(state)
+        same = state.get("world", self._wire.world) == self._wire.world
+        same = same and state.get("speakers", []) == speakers(self._exchange)
         self._number = state["number"] if same else 0
+        self._memories = Memories(self._spec)
         for number, (parameter, record) in enumerate(zip(self._parameters, state["kept"], strict=True)):
             if record is not None:
                 kept = record if same else owed_elsewhere(record, keeps_steps(self._exchange))

@@ -60,6 +60,13 @@ class Wire:
         ranks."""
         return self._has_engine and self.floats and self.device.type == "cpu"
 
+    def all_have(self, number: int) -> bool:
+        """Whether it is the same on all ranks, all of which call."""
+        both = torch.tensor([number, -number])
+        self._travel(both, lambda travelling: dist.all_reduce(travelling, dist.ReduceOp.MAX, group=self.group))
+        most, least = both.tolist()
+        return bool(most == number == -least)
+
     def all_reduce(self, values: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> None:
         """In place, the same bits on all ranks."""
         self._travel(values, lambda travelling: dist.all_reduce(travelling, op, group=self.group))

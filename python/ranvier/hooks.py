@@ -99,6 +99,7 @@ class CompressionState:
         self.plain_buckets = 0  # that went uncompressed, since a value was NaN, infinite or beyond 2^50
         self._memories = Memories(spec)
         self._number = 0  # of the next bucket: what is random follows from it
+        self._begins = True  # until its first bucket
         self._world = 0  # of the run that a pickled state is of
         self._speakers: list[int] = []  # likewise, see speakers()
         self._way: tuple[Wire, Exchange] | None = None
@@ -188,7 +189,7 @@ class CompressionState:
         """Takes up what state_dict gave, perhaps of another spec: what is held back is owed, whatever the codec. With the
         same spec training goes on as if it had not stopped, to the bit where DDP forms the same buckets: a new DDP forms
         them anew after its first step, but for find_unused_parameters=True. Of a run of more or fewer ranks what is owed is
-        taken up, and ranks that were not there load nothing. Raises ValueError for what state_dict did not give, for a
+        taken up, and ranks that were not there load nothing; so where the number of ranks is the same, but one comes without. Raises ValueError for what state_dict did not give, for a
         parameter that `module` does not have, and for one that has changed its size; nothing is taken up then.
         """
         records = _records_in(state)
@@ -206,6 +207,7 @@ class CompressionState:
         wire, exchange = self._way or (None, make_exchange(self.spec, 1))
         same_world = state.get("world", 0) in (0, wire.world if wire else dist.get_world_size())
         same_world = same_world and state.get("speakers", []) == self._speakers
+        self._memories.forget()
         for name, record in records.items():
             kept = record if same_world else owed_elsewhere(record, keeps_steps(exchange))
             self._memories.restore(parameters[name], kept, name)
@@ -241,6 +243,7 @@ class CompressionState:
         self._memories.wait_for(state["parameters"])
         self._number = state["number"]
         self._followed, self._times, self._judging = None, None, None  # a copy goes by the codec alone
+        self._begins = True
         self._way, self._over = None, None  # until DDP brings the first bucket: who looks at a checkpoint may be in no group
 
     def start(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
@@ -254,6 +257,8 @@ class CompressionState:
             )
         buffer, parameters = bucket.buffer(), bucket.parameters()
         _require_dense_and_real(buffer, parameters, exchange)
+        if self._begins:
+            self._begin_alike(buffer.device)
         number, self._number = self._number, self._number + 1
         behind = Behind(buffer.device)
         if self._followed:
@@ -281,6 +286,16 @@ class CompressionState:
 
         self._thread.submit(run, begin)
         return done.then(lambda future: future.value())  # an exception that was set, C++ would take for the result
+
+    def _begin_alike(self, device: torch.device) -> None:
+        """Where not all ranks go on from the same bucket, they are other ones than those of the checkpoint."""
+        self._begins = False
+        assert self._way is not None
+        wire, exchange = self._way
+        wire.device = wire.device_for(device)
+        if not wire.all_have(self._number):
+            self._number = 0
+            self._memories.leave_their_world(keeps_steps(exchange))
 
     def _begin(
         self, wire: Wire, exchange: Exchange, buffer: Tensor, parameters: list[Tensor], number: int
@@ -361,6 +376,8 @@ def _records_in(state: dict[str, Any]) -> dict[str, Any]:
             "part that was saved of the hook"
         )
     records: dict[str, Any] = state["parameters"]
+    if not isinstance(records, dict):
+        raise ValueError("this is not what state_dict of ranvier.hook's state gave, its 'parameters' are no dict of names")
     return records
 
 

@@ -184,6 +184,7 @@ class Synchronization(Attached):
         operators = _library.load()
         self.spec, self.compress = sync, compress
         self.step = 0  # complete ones
+        self._begins = True  # until the first one of all
         self.rounds = 0  # exchanges that this rank took part in
         self.bytes = 0  # that it gave to them: the algorithm may send them more than once
         self._by_gradients = 0  # the level over which this step's were averaged
@@ -326,7 +327,8 @@ class Synchronization(Attached):
             self._lost_share = self.lost_share
             leave(self._made, self._group, self.join_device)
         finally:
-            self._pushes = None
+            if self._pushes:
+                self._pushes.end()
             while self._hooks:
                 self._hooks.pop().remove()
             self._scaling.let_go()
@@ -369,15 +371,21 @@ class Synchronization(Attached):
         kept = [*state["anchor"], *state["momentum"]]
         anchor, momentum = self._since_agreed()
         own = [*anchor, *momentum]
-        same = (state["sync"], state["compress"]) == (self.spec, self.compress)
-        if not same or [t.shape for t in kept] != [t.shape for t in own]:
+        if (state["sync"], state["compress"]) != (self.spec, self.compress):
             raise ValueError(
-                f"the state is of the policy '{state['sync']}' with '{state['compress']}' and its model, this is "
-                f"'{self.spec}' with '{self.compress}': attach the same"
+                f"the state is of the policy '{state['sync']}' with '{state['compress']}', this is '{self.spec}' with "
+                f"'{self.compress}': attach the same"
             )
+        if [t.shape for t in kept] != [t.shape for t in own]:
+            raise ValueError("the state is of a model whose trained parameters have other sizes: attach the same")
         coded = (self._coded_gradients, self._coded_changes)
         if self.compress != "none" and [each is None for each in state["coded"]] != [each is None for each in coded]:
             raise ValueError("the state is of a rank that speaks for others, or of one that does not: load each rank's own")
+        for each, record in zip(coded, state["coded"], strict=True):
+            if each is not None and record is not None:
+                each.require_state(record)
+        if self._pushes:
+            self._pushes.load_state_dict(state["pushes"])
         self.step = state["step"]
         if self._auto and state["chosen"] != self._auto.name:
             self._auto.name = state["chosen"]
@@ -388,8 +396,6 @@ class Synchronization(Attached):
         self._uneven.ever = state["uneven"]
         for mine, theirs in zip(own, kept, strict=True):
             mine.copy_(theirs)
-        if self._pushes:
-            self._pushes.load_state_dict(state["pushes"])
         if self._under_way:
             self._under_way.load_state_dict(state["fragments"])
         for each, record in zip(coded, state["coded"], strict=True):
@@ -494,6 +500,9 @@ class Synchronization(Attached):
 
     def _average_gradients(self) -> bool:
         """Whether there was any to average."""
+        if self._begins:
+            self._begins = False
+            self._require_one_step()
         if self._auto and self._uneven.trains:
             self._auto.computing.has_gradients()
         self._by_gradients = 0
@@ -505,6 +514,15 @@ class Synchronization(Attached):
         if scaled:
             self._scaling.leave_out(averaged)
         return averaged
+
+    def _require_one_step(self) -> None:
+        """Raises ValueError on all ranks where some go on from a checkpoint and others do not, or from another one."""
+        for rank, step in enumerate(given_by_all(self._group, "the first step of attach()", self.step)):
+            if step != self.step:
+                raise ValueError(
+                    f"rank {self._rank} goes on behind step {self.step} and rank {rank} behind step {step}: load the states of one "
+                    "checkpoint on all ranks, each rank's own, or on none"
+                )
 
     def _average_gradients_of(self, level: int, scaled: bool) -> tuple[bool, bool]:
         """Of this rank's group of `level`, in which this rank's come `scaled` by a GradScaler or not: whether anybody's do, and

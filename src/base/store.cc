@@ -39,7 +39,6 @@ bool is_there(const fs::path& path) {
 // Until the deadline it may yet be replaced by one that can be read; to wait longer is no remedy.
 [[noreturn]] void throw_unread(const std::string& key, const fs::path& path, std::string_view problem,
                                std::chrono::milliseconds waited) {
-  if (!is_there(path)) throw_missing(key, waited);
   throw Error(ErrorKind::config,
               fmt::format("'{}' could not be read from the store within {} ms: {} ({}); remove it, or name another "
                           "directory for the store",
@@ -123,7 +122,13 @@ class FileStore final : public Store {
     for (auto pause = std::chrono::microseconds(200);; pause = std::min(pause * 2, std::chrono::microseconds(20'000))) {
       WholeFile value = read_value(path);
       if (value.problem.empty()) return std::move(value.text);
-      if (steady_clock::now() >= deadline) throw_unread(key, path, value.problem, timeout);
+      if (steady_clock::now() >= deadline) {
+        if (!is_there(path)) throw_missing(key, timeout);
+        value = read_value(path);  // it may have come since
+        if (value.problem.empty()) return std::move(value.text);
+        if (!is_there(path)) throw_missing(key, timeout);  // or gone
+        throw_unread(key, path, value.problem, timeout);
+      }
       std::this_thread::sleep_for(pause);
     }
   }

@@ -176,6 +176,28 @@ TEST(FileStore, NeverShowsAValueHalfWritten) {
   }));
 }
 
+// Who polls looks for the file twice: whether it can be read, and whether it is there.
+TEST(FileStore, FindsAValueThatComesWhileItLooks) {
+  const TemporaryFolder directory;
+  constexpr int keys = 2000;
+  EXPECT_TRUE(run_processes(2, [&](int rank) {
+    const auto store = file_store(directory.path());
+    for (int key = 0; key < keys; ++key) {
+      const std::string name = std::to_string(key);
+      if (rank == 0) {
+        store->set(name, "value");
+        continue;
+      }
+      for (bool has_come = false; !has_come;) try {
+          has_come = store->get(name, milliseconds(0)) == "value";
+        } catch (const Error& problem) {
+          if (problem.kind() != ErrorKind::timeout) return false;
+        }
+    }
+    return true;
+  }));
+}
+
 TEST(FileStore, LetsGoOfTheCounterWhenItsHolderDies) {
   const TemporaryFolder directory;
   const pid_t child = fork();

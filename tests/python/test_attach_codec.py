@@ -254,3 +254,141 @@ def with_two_momenta(rank, world):
 
 def test_a_codec_that_has_momentum_is_none_for_adam():
     assert on_ranks(2, with_two_momenta, backend="gloo") == [True] * 2
+
+
+def constant_gradient(rank: int) -> torch.Tensor:
+    return torch.randn(300, generator=torch.Generator().manual_seed(rank))
+
+
+def one_parameter() -> tuple[nn.Module, torch.optim.Optimizer]:
+    net = nn.Module()
+    net.weight = nn.Parameter(torch.zeros(300))
+    return net, torch.optim.SGD(net.parameters(), lr=1)
+
+
+def steps_of(net, optimizer, rank, count) -> torch.Tensor:
+    """How far the last step went."""
+    before = net.weight.detach().clone()
+    for _ in range(count):
+        before = net.weight.detach().clone()
+        net.weight.grad = constant_gradient(rank)
+        optimizer.step()
+    return before - net.weight.detach()
+
+
+def states_of_a_run(rank, world, spec):
+    net, optimizer = one_parameter()
+    sync = ranvier.attach(net, optimizer, compress=spec)
+    steps_of(net, optimizer, rank, 5)
+    return sync.state_dict()
+
+
+def gone_on_with(rank, world, spec, states):
+    net, optimizer = one_parameter()
+    sync = ranvier.attach(net, optimizer, compress=spec)
+    if rank < len(states):
+        sync.load_state_dict(states[rank])
+    else:
+        sync.step = 5  # as a script does for whoever was not there
+    moved = [steps_of(net, optimizer, rank, 1) for _ in range(60)]
+    return net.weight.detach().clone(), torch.stack(moved[-10:]).mean(0), constant_gradient(rank)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+@pytest.mark.parametrize("spec", ["delta+topk:0.2+int8", "topk:0.2+int8", "thc:8", "powersgd:2"])
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2)])
+def test_a_run_of_more_or_fewer_ranks_begins_alike(before, after, spec, backend):
+    states = on_ranks(before, states_of_a_run, spec, backend=backend)
+    ends = on_ranks(after, gone_on_with, spec, states, backend=backend, limit=60)
+    mean = sum(given for *_, given in ends) / after
+    for weight, moved, _ in ends:
+        assert torch.equal(weight, ends[0][0])
+        if spec.startswith("delta"):
+            assert (moved - mean).norm() < 0.05 * mean.norm(), "estimates follow the gradients of these ranks"
+
+
+def begun_by_some(rank, world, spec, sync_spec, states):
+    net, optimizer = one_parameter()
+    sync = ranvier.attach(net, optimizer, sync_spec, compress=spec)
+    if rank > 0:
+        sync.load_state_dict(states)
+    with pytest.raises(ValueError, match="rank . goes on behind step . and rank . behind step .: load the states of one"):
+        steps_of(net, optimizer, rank, 1)
+    return True
+
+
+def state_alone(rank, world, spec, sync_spec):
+    net, optimizer = one_parameter()
+    sync = ranvier.attach(net, optimizer, sync_spec, compress=spec)
+    steps_of(net, optimizer, rank, 4)
+    return sync.state_dict()
+
+
+@pytest.mark.parametrize(("spec", "sync"), [("int8", "bsp"), ("none", "slowmo:5"), ("topk:0.1+int8", "local:2")])
+def test_a_state_that_only_some_ranks_have_is_told_to_all(spec, sync):
+    states = on_ranks(3, state_alone, spec, sync, backend="gloo")
+    assert on_ranks(3, begun_by_some, spec, sync, states[1], backend="gloo", limit=30) == [True] * 3
+
+
+def rolled_back(rank, world, spec, sync_spec):
+    net, optimizer = one_parameter()
+    sync = ranvier.attach(net, optimizer, sync_spec, compress=spec)
+    begin, ends = copy.deepcopy(sync.state_dict()), []
+    for _ in range(2):
+        steps_of(net, optimizer, rank, 6)
+        ends.append(net.weight.detach().clone())
+        with torch.no_grad():
+            net.weight.zero_()
+        sync.load_state_dict(copy.deepcopy(begin))
+    return torch.equal(*ends)
+
+
+@pytest.mark.parametrize("sync", ["bsp", "local:2", "slowmo:2", "diloco:2", "local:2,delay=1"])
+def test_a_state_of_the_beginning_takes_all_back(sync):
+    assert all(on_ranks(2, rolled_back, "topk:0.1+int8", sync, backend="ranvier"))
+
+
+def of_short_floats(rank, world, dtype):
+    net = nn.Module()
+    net.weight = nn.Parameter(torch.zeros(50, dtype=dtype))
+    sync = ranvier.attach(net, optimizer := torch.optim.SGD(net.parameters(), lr=1), "local:2,adapt=0.01,most=16")
+    for _ in range(64):
+        net.weight.grad = torch.full((50,), 1e-4 * (1 if rank == 0 else -0.8), dtype=dtype)
+        optimizer.step()
+    return sync.rounds
+
+
+def test_replicas_of_short_floats_have_parted_as_far():
+    half, whole = (on_ranks(2, of_short_floats, dtype, backend="gloo") for dtype in (torch.float16, torch.float32))
+    assert half == whole
+
+
+def taken_behind_the_end(rank, world):
+    net, optimizer = one_parameter()
+    sync = ranvier.attach(net, optimizer, "gossip", compress="int8")
+    steps_of(net, optimizer, rank, 3)
+    sync.finish()
+    state = sync.state_dict()
+    sync = ranvier.attach(net, optimizer, "gossip", compress="int8")
+    sync.load_state_dict(state)
+    steps_of(net, optimizer, rank, 3)
+    other = nn.Linear(3, 3)
+    for spec, compress, words in (("bsp", "int8", "other"), ("gossip", "int8", "another model"), ("local:2", "int8", "other sizes")):
+        kept = ranvier.attach(other, torch.optim.SGD(other.parameters(), 0.1), spec, compress=compress)
+        with pytest.raises(ValueError, match=f"{words}|has 2: attach the same|had 300"):
+            kept.load_state_dict(state | {"sync": spec} if spec == "gossip" else state_of(rank, spec))
+        assert kept.step == 0
+        kept.finish()
+    return True
+
+
+def state_of(rank, spec):
+    net, optimizer = one_parameter()
+    sync = ranvier.attach(net, optimizer, spec, compress="int8")
+    steps_of(net, optimizer, rank, 2)
+    sync.finish()
+    return sync.state_dict()
+
+
+def test_states_of_gossip_outlive_its_end_and_other_models_are_named():
+    assert on_ranks(2, taken_behind_the_end, backend="ranvier") == [True] * 2

@@ -161,8 +161,8 @@ def through_a_file(rank, world, cases):
         for stop in (None, 7):
             run = Run(optimizer)
             words = dict(
-                place=PLACES.get(spec, ""), samples=1 if spec == "gossip" else 1 + rank, steps=STEPS, compress=compress
-            )
+                place=PLACES.get(spec, ""), samples=1 if spec in ("gossip", "ad-psgd") else 1 + rank, steps=STEPS, compress=compress
+            )  # fmt: skip
             sync = ranvier.attach(run.net, run.optimizer, spec, **words)
             for step in range(STEPS):
                 if step == stop:

@@ -546,3 +546,50 @@ def under_fsdp(rank, world, strategy):
 @pytest.mark.parametrize("strategy", ["NO_SHARD", "FULL_SHARD"])
 def test_fsdp_is_told_that_it_has_no_buckets(strategy):
     assert on_ranks(2, under_fsdp, strategy, backend="gloo") == [True] * 2
+
+
+def with_states_of_some(rank, world, spec):
+    net = model()
+    ddp = DistributedDataParallel(net)
+    state, hook = ranvier.hook(spec)
+    ddp.register_comm_hook(state, hook)
+    batch = slice(rank * BATCH // world, (rank + 1) * BATCH // world)
+    train(ddp, batch)
+    kept = state.state_dict(net)
+    state, hook = ranvier.hook(spec)
+    if rank != 1:  # whose disk was lost
+        state.load_state_dict(net, kept)
+    ddp = DistributedDataParallel(net)
+    ddp.register_comm_hook(state, hook)
+    return train(ddp, batch)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+@pytest.mark.parametrize("spec", ["topk:0.1+int8", "thc:8", "acpsgd:2", "delta+int8"])
+def test_a_rank_that_comes_without_its_state_is_no_other_world(spec, backend):
+    ends = on_ranks(2, with_states_of_some, spec, backend=backend, limit=60)
+    assert torch.equal(*ends) and ends[0].isfinite().all()
+
+
+def rolled_back(rank, world, spec):
+    net = model()
+    ddp = DistributedDataParallel(net, find_unused_parameters=True)  # which forms buckets once
+    state, hook = ranvier.hook(spec)
+    ddp.register_comm_hook(state, hook)
+    begin, first = state.state_dict(net), {name: each.clone() for name, each in net.state_dict().items()}
+    ends = []
+    for _ in range(2):
+        ends.append(train(ddp, slice(rank * BATCH // world, (rank + 1) * BATCH // world)))
+        net.load_state_dict(first)
+        state.load_state_dict(net, begin)
+    with pytest.raises(ValueError, match="no dict of names"):
+        state.load_state_dict(net, {"parameters": None, "number": 1})
+    records = {name: {"size": p.numel(), "step": 1, "residual": torch.zeros(3)} for name, p in net.named_parameters()}
+    with pytest.raises(ValueError, match="has no 'residual' of its"):
+        state.load_state_dict(net, {"parameters": records, "number": 1})
+    return torch.equal(*ends)
+
+
+@pytest.mark.parametrize("spec", ["topk:0.1+int8", "dgc:0.1", "delta+int8", "powersgd:2"])
+def test_a_state_of_the_beginning_takes_all_back(spec):
+    assert all(on_ranks(2, rolled_back, spec, backend="ranvier"))
