@@ -205,7 +205,7 @@ void add_training_options(CLI::App& app, Options& options, Given& given) {
       ->type_name("SPEC");
   cli::add_count(app, "--accumulate", given.accumulate, "passes of which a step sums the gradients", 1, 1'000'000);
   add_number(app, "--lr",
-             fmt::format("learning rate, at the start (default: {}; of adamw and lamb 0.002)", run.learning_rate), 1000,
+             fmt::format("learning rate, at the start (default: {}, of gan 0.005; of adamw and lamb 0.002)", run.learning_rate), 1000,
              [&](double rate) { run.learning_rate = rate; });
   add_number(
       app, "--lr-batch",
