@@ -205,8 +205,9 @@ void add_training_options(CLI::App& app, Options& options, Given& given) {
       ->type_name("SPEC");
   cli::add_count(app, "--accumulate", given.accumulate, "passes of which a step sums the gradients", 1, 1'000'000);
   add_number(app, "--lr",
-             fmt::format("learning rate, at the start (default: {}, of gan 0.005; of adamw and lamb 0.002)", run.learning_rate), 1000,
-             [&](double rate) { run.learning_rate = rate; });
+             fmt::format("learning rate, at the start (default: {}, of gan 0.005; of adamw and lamb 0.002)",
+                         run.learning_rate),
+             1000, [&](double rate) { run.learning_rate = rate; });
   add_number(
       app, "--lr-batch",
       "--lr is right for so many samples a step of all workers; scale it to this run's (default: --lr is)", 1e9,

@@ -124,8 +124,8 @@ void check_sync_options(const CLI::App& app, Options& options) {
                                               "async, ssp or group",
                                               run.sync));
   if (run.serve > 0) check_guest_security(options.communicator.security);
-  // 0.1 is a rate for descent along gradients, by which a GAN's two networks drive each other apart; Adam's steps have a
-  // length of their own.
+  // 0.1 is a rate for descent along gradients, by which a GAN's two networks drive each other apart; Adam's steps have
+  // a length of their own.
   if (app.get_option("--lr")->count() == 0) {
     if (run.optimizer == "adamw" || run.optimizer == "lamb")
       run.learning_rate = 0.002;

@@ -38,8 +38,8 @@ struct PlanPolicy {
   std::string spec = "bsp";
   double margin = 0;
 };
-// bsp; local:16, which has to gain 10 %. Of replicas that are placed in nodes: node:16, 5 %; of ones that are not equally
-// fast group, 5 %, and async, 15 %. Not those with an outer step, which suits some optimizers only.
+// bsp; local:16, which has to gain 10 %. Of replicas that are placed in nodes: node:16, 5 %; of ones that are not
+// equally fast group, 5 %, and async, 15 %. Not those with an outer step, which suits some optimizers only.
 std::vector<PlanPolicy> plan_policies(bool has_nodes = false, bool are_unequal = false);
 // One of them, or that of its kind.
 PlanPolicy plan_policy(std::string_view spec);

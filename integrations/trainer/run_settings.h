@@ -20,8 +20,8 @@ void check_optimizer(const TrainSettings& settings);
 std::size_t training_ranks(const std::string& sync, Rank world);
 // Throws Error{config} where the data does not fill one step of so many workers that hold a model each.
 void check_batch(const TrainSettings& settings, const Dataset& data, Rank world);
-// What to tell who gave a policy that never does what it is for in such a run, or over an optimizer that it spoils; else
-// "".
+// What to tell who gave a policy that never does what it is for in such a run, or over an optimizer that it spoils;
+// else "".
 std::string remark_on_sync(const TrainSettings& settings, const Dataset& data, Rank world, bool is_one_node);
 // Of the learning rate's cosine, where an epoch has so many steps: to the nearest, one at least.
 std::size_t steps_of_epochs(const TrainSettings&, std::size_t steps_per_epoch);

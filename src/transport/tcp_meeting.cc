@@ -215,14 +215,16 @@ class Gathering {
       peer.is_gone = true;
       if (!lost_) {
         lost_at_ = now;
-        lost_.emplace(ErrorKind::peer_lost,
-                      fmt::format("{} died or gave up before it was connected ({}); see its output for why{}",
-                                  options_.names(rank), peer.tried(),
-                                  std::ranges::all_of(peer.candidates(), &SocketAddress::is_loopback)
-                                      ? ", or give it an --interface (RANVIER_INTERFACE) that other hosts reach, if it has one of "
-                                        "its own"
-                                      : ""),
-                      rank);
+        lost_.emplace(
+            ErrorKind::peer_lost,
+            fmt::format(
+                "{} died or gave up before it was connected ({}); see its output for why{}", options_.names(rank),
+                peer.tried(),
+                std::ranges::all_of(peer.candidates(), &SocketAddress::is_loopback)
+                    ? ", or give it an --interface (RANVIER_INTERFACE) that other hosts reach, if it has one of "
+                      "its own"
+                    : ""),
+            rank);
       }
     }
     try_next(dial, now);

@@ -83,7 +83,8 @@ TEST(ParseRate, CountsInPowersOf1000AndEightBitsAByte) {
 }
 
 TEST(ParseRate, RefusesWhatIsNotARate) {
-  for (const auto text : {"", "0Mbit", "-1Mbit", "200", "Mbit", "200 Mbit", "200Mbits", "200/s", "25MB/s/s", "25MBps", "nanMbit", "infGB", "1MiB"})
+  for (const auto text : {"", "0Mbit", "-1Mbit", "200", "Mbit", "200 Mbit", "200Mbits", "200/s", "25MB/s/s", "25MBps",
+                          "nanMbit", "infGB", "1MiB"})
     EXPECT_EQ(parse_rate(text), std::nullopt) << text;
 }
 
