@@ -116,6 +116,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
            [](const PolicyPtr& self) { return static_cast<std::int64_t>(self->policy->gradient_level()); })
       .def("averages_parameters", [](const PolicyPtr& self) { return self->policy->averages_parameters(); })
       .def("pushes", [](const PolicyPtr& self) { return self->policy->pushes(); })
+      .def("meets_peers", [](const PolicyPtr& self) { return self->policy->meets_peers(); })
       .def("weighs_samples", [](const PolicyPtr& self) { return self->policy->weighs_samples(); })
       .def("wants_spread", [](const PolicyPtr& self) { return self->policy->wants_spread(); })
       .def("outer_follows_rate", [](const PolicyPtr& self) { return self->policy->outer_follows_rate(); })

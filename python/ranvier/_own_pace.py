@@ -83,6 +83,11 @@ class OwnPace(Attached):
         self._share(everybody)
         self._policy = torch.classes.ranvier.SyncPolicy(sync, 0, 0, self._world, 0)
         self._policy.check_samples([float(theirs) for theirs in everybody.samples])
+        if self._policy.meets_peers() and len(set(map(float, everybody.samples))) > 1:
+            raise ValueError(
+                f"'{sync}' averages two ranks at a time, whatever their samples, and these are {everybody.samples} by rank: give all "
+                "as many, or take 'async' or 'group'"
+            )
         self._samples = float(samples)
         if self._world > 1 and dist.get_rank(self._group) == 0 and any(p.dtype == torch.float64 for p in self._parameters):
             warnings.warn(
@@ -139,7 +144,7 @@ class OwnPace(Attached):
         own = as_samples(samples)
         if not 0 < own < float("inf"):
             raise ValueError(f"this rank has {own} samples in a step: give a finite number above 0")
-        if not self._policy.weighs_samples() and own != self._samples:
+        if self._policy.meets_peers() and own != self._samples:
             raise ValueError(
                 f"'{self.spec}' does not weigh ranks by their samples, which stay the {self._samples:g} in a step that all were "
                 f"attached with, and this rank gives {own:g}: take 'async' or 'group'"

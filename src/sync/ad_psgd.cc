@@ -13,7 +13,6 @@ class AdPsgdPolicy final : public SyncPolicy {
   std::string_view spec() const override { return spec_; }
   std::span<const std::string> levels() const override { return levels_; }
   bool averages_parameters() const override { return true; }
-  bool weighs_samples() const override { return false; }
   bool meets_peers() const override { return true; }
   std::vector<SyncAction> react(const SyncEvent& event) override {
     if (event.point != SyncPoint::ended || world_ == 1) return {};
