@@ -79,7 +79,7 @@ def hook(spec: str | Plan, group: dist.ProcessGroup | None = None) -> "tuple[Com
 
 def compress(state: "CompressionState", bucket: dist.GradBucket, *others: Any) -> torch.futures.Future[Tensor]:
     """The hook: returns at once, and averages while backward goes on."""
-    if others or not isinstance(bucket, dist.GradBucket):
+    if others or isinstance(bucket, Tensor):
         raise TypeError(
             "ranvier.hook is for DistributedDataParallel, and what calls it here brings no bucket of its gradients, as "
             "FullyShardedDataParallel does not: leave the hook out there"
