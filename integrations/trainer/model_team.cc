@@ -124,9 +124,8 @@ void ModelTeam::require_same_nodes(std::span<const int> nodes) {
   const std::vector<std::int64_t> own(nodes.begin(), nodes.end());
   std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(parts()));
   parts_->all_gather(own, all);
-  for (Rank part = 1; part < parts(); ++part)
-    if (!std::equal(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(own.size()) * part) ||
-        !std::equal(own.begin(), own.end(), all.begin()))
+  for (auto of_part = all.begin(); of_part != all.end(); of_part += std::ssize(own))
+    if (!std::equal(all.begin(), all.begin() + std::ssize(own), of_part))
       throw Error(ErrorKind::mismatch,
                   "hosts end within replicas of --parallel, so that parts of one model would be averaged by different "
                   "nodes; start whole replicas on each host, or say --place node=N");
