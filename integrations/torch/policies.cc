@@ -1,4 +1,4 @@
-// Synchronization policies for Python: the state machine itself; what it asks for, python/ranvier/synchronize.py does.
+// Synchronization policies for Python: the state machine itself; what it asks for, ranvier.attach carries out.
 #include <torch/custom_class.h>
 #include <torch/library.h>
 

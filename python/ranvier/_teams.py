@@ -106,6 +106,24 @@ class Teams:
         return Team(group_like(self._group, f"{name}/{mine}", "ranvier attach", world_ranks), world_ranks)
 
 
+class Traffic:
+    """The averages that this rank takes part in, counted."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.bytes = 0  # that it gave to them: the algorithm may send them more than once
+
+    def average(self, tensors: list[Tensor], team: Team | CodedTeam | None, weight: float) -> None:
+        """In place, `weight` times this rank's values; of nobody else's there is none."""
+        with torch.no_grad():
+            if tensors and team is not None and not (isinstance(team, Team) and len(team.ranks) == 1):
+                self.count(team.average(tensors, weight))
+
+    def count(self, given: int) -> None:
+        self.bytes += given
+        self.rounds += 1
+
+
 def check_codec(spec: str, policy: Any, sync: str, optimizer: torch.optim.Optimizer) -> None:
     """Raises ValueError for a codec that is wrong, or that the policy or the optimizer has no use for."""
     momentum = make_exchange(spec, 1).momentum

@@ -1,4 +1,5 @@
-"""Ranks with different numbers of steps under ranvier.attach: what torch's Join asks of a synchronization."""
+"""What each rank counts in averages under ranvier.attach; and ranks with different numbers of steps: what torch's Join asks
+of a synchronization."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
+from ranvier._attachment import Attached
 from ranvier._teams import Team, Teams
 
 
@@ -25,13 +27,20 @@ class _Shadow(JoinHook):  # type: ignore[misc]  # mypy does not read torch
 
 
 class Uneven:
-    """Whether this rank still trains, and what ranks tell one another where some do not."""
+    """The samples of a step, by rank; whether this rank still trains, and what ranks tell one another where some do not."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, teams: Teams, device: torch.device) -> None:
+    def __init__(self, joinable: Attached, optimizer: torch.optim.Optimizer, teams: Teams, samples: list[float]) -> None:
+        self.samples = samples  # the weights of the next average
+        self.own = samples[dist.get_rank(joinable.join_process_group)]
         self.ever = False  # whether ranks may have seen other shares than now: what they have seen then weighs parameters
         self.trains = True  # not a shadow
-        self._optimizer, self._teams, self._device = optimizer, teams, device
+        self._joinable, self._optimizer, self._teams = joinable, optimizer, teams
         self._notices: list[dist.Work] = []  # that this rank is not done, to those that are
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether this is inside a Join."""
+        return bool(self._joinable._join_config.enable)
 
     def hook(self, step: Callable[[], None], end: Callable[[], None]) -> JoinHook:
         """For torch's Join: `step` is taken beside the others' while this rank has no data, `end` when nobody has."""
@@ -42,28 +51,33 @@ class Uneven:
 
         return _Shadow(shadow, end)
 
-    def notify(self, joinable: Joinable) -> None:
+    def notify(self) -> None:
         """Before each step in a Join. Waited for 16 steps later: between two averages ranks go on by themselves."""
-        if not joinable._join_config.enable:
+        if not self.is_joining:
             return
         self.ever = True
-        if (notice := Join.notify_join_context(joinable)) is not None:
+        if (notice := Join.notify_join_context(self._joinable)) is not None:
             self._notices.append(notice)
         if len(self._notices) > 16:
             self._notices.pop(0).wait()
 
-    def end(self, joinable: Joinable) -> None:
+    def end(self) -> None:
         """Behind a Join."""
         for notice in self._notices:
             notice.wait()
         self._notices, self.trains = [], True
-        Joinable.__init__(joinable)  # torch leaves it as it was inside
+        Joinable.__init__(self._joinable)  # torch leaves it as it was inside
+
+    def weights(self, level: int, seen: float) -> list[float]:
+        """Of an average of what `seen` samples of this rank have changed, by rank; none where nobody has changed it."""
+        weights = self.tell(level, seen)[0] if self.ever else self.samples
+        return weights if any(weights) else []
 
     def tell(self, level: int, samples: float, marks: Iterable[bool] = ()) -> tuple[list[float], list[bool]]:
         """This rank's group of `level` tell one another: their samples, by rank, and which marks anybody has set."""
         team = self._teams.whole[level]
         assert team is not None
-        own = torch.tensor([samples, self.trains, *marks], dtype=torch.float64, device=self._device)
+        own = torch.tensor([samples, self.trains, *marks], dtype=torch.float64, device=self._joinable.join_device)
         told_by = [torch.empty_like(own) for _ in team.ranks]
         dist.all_gather(told_by, own, group=team.group)
         weights = self._teams.nothing()
@@ -78,7 +92,7 @@ class Uneven:
         """Which of them anybody of this rank's group of `level` has."""
         team = self._teams.whole[level]
         assert team is not None
-        told = torch.tensor([*marks], dtype=torch.uint8, device=self._device)
+        told = torch.tensor([*marks], dtype=torch.uint8, device=self._joinable.join_device)
         dist.all_reduce(told, dist.ReduceOp.MAX, group=team.group)
         return [bool(each) for each in told.tolist()]
 

@@ -11,19 +11,18 @@ the world attach, since torch then makes groups from the world's). docs/synchron
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, SupportsFloat, SupportsIndex
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.algorithms.join import JoinHook
 
 from ranvier import _library
 from ranvier._agreement import given_by_all, telling_others
-from ranvier._asked import BEGIN_AVERAGE, BEGIN_FRAGMENT, FINISH_AVERAGE, FINISH_FRAGMENT, PARAMETERS, PUSH, Asked
+from ranvier._asked import Asked
 from ranvier._attachment import (
     Attached,
     Everybody,
@@ -37,23 +36,18 @@ from ranvier._attachment import (
     with_closure,
 )
 from ranvier._auto import SPECS, Auto
-from ranvier._bounded import bounds_of, exchange_of_gradients, may_be_lost
 from ranvier._computing import Watch
 from ranvier._exchanges import make_exchange
 from ranvier._followed_plan import FollowedPlan, PlanChange
-from ranvier._delayed import Delayed
-from ranvier._fragments import Fragments
+from ranvier._gradient_averages import GradientAverages
 from ranvier._groups import chosen, follow_in, gathering, group_like, leave
-from ranvier._memory import require_record
 from ranvier._optimizer_state import begin_with_state, share_state
-from ranvier._outer_step import OuterStep
 from ranvier._own_pace import OwnPace
-from ranvier._pushes import Pushes
-from ranvier._rates import Rates
+from ranvier._parameter_averages import ParameterAverages, are_everybodys, keeps_changes
 from ranvier._remarks import remark_on
 from ranvier._scaling import Scaling
 from ranvier._step_times import StepTimes
-from ranvier._teams import CodedTeam, Team, Teams, check_codec
+from ranvier._teams import Teams, Traffic, check_codec
 from ranvier._uneven import Uneven
 from ranvier.plans import Plan
 
@@ -185,9 +179,7 @@ class Synchronization(Attached):
         self.spec, self.compress = sync, compress
         self.step = 0  # complete ones
         self._begins = True  # until the first one of all
-        self.rounds = 0  # exchanges that this rank took part in
-        self.bytes = 0  # that it gave to them: the algorithm may send them more than once
-        self._by_gradients = 0  # the level over which this step's were averaged
+        self._traffic = Traffic()
         self.decisions: list[tuple[int, str, str]] = []  # of 'auto': behind so many steps, the policy, and why
         self._made: list[dist.ProcessGroup] = []  # by attach(), for this
         self._lost_share: float | None = None  # of all training, once the groups that know it are gone
@@ -202,9 +194,7 @@ class Synchronization(Attached):
             if is_auto or self._policy.averages_parameters() or self._policy.pushes() or self._policy.fragments() > 0:
                 require_own_steps(optimizer, sync)
             check_codec(compress, self._policy, sync, optimizer)
-            is_delayed = self._policy.delays_averages()
-            keeps_changes = self._policy.has_outer_step() or self._policy.wants_spread() or is_delayed
-            if any(p.is_complex() for p in self._parameters) and (keeps_changes or compress != "none"):
+            if any(p.is_complex() for p in self._parameters) and (keeps_changes(self._policy) or compress != "none"):
                 raise ValueError(
                     f"parameters are complex, and '{sync}' with compress='{compress}' is of real ones: take a policy that "
                     "averages them as they are, such as 'bsp' or 'local:8', and no codec"
@@ -216,8 +206,7 @@ class Synchronization(Attached):
             steps_per_epoch, steps, self._sparse(), plan.text if plan else "",
         )  # fmt: skip
         self._share(everybody)
-        self._samples = self._checked(everybody.samples)  # weights of the next average, by rank
-        self._own = self._samples[self._rank]  # of this rank in a step
+        samples_of = self._checked(everybody.samples)
         levels = self._policy.levels(place, everybody.nodes)
         shares_gradients = len(set(levels[self._policy.gradient_level()])) < self._world
         if self._rank == 0 and self._world > 1 and not is_auto:
@@ -232,40 +221,17 @@ class Synchronization(Attached):
         # Of a plan that is followed nothing else is under way in the group where algorithms change.
         averaging = group_like(self._group, f"{everybody.name}/plan", "ranvier attach") if plan is not None else self._group
         self._teams = Teams(averaging, levels, everybody.name)
-        self._last = self._teams.last
         self._auto = Auto(self._group, self._teams, self._parameters, steps_per_epoch) if is_auto else None
-        # Apart, since what a codec holds back of gradients is of another size than what it holds back of changes.
-        self._coded_gradients, self._resync = self._coded_of_gradients()
-        self._apart = False  # whether ranks may differ since they were realigned
-        self._unpaid: dict[str, Any] | None = None  # of a checkpoint whose gradients could be lost, where these cannot
-        fragments = self._policy.fragments()
-        by_changes = self._policy.averages_parameters() and not (is_delayed or fragments > 0 or self._policy.pushes())
-        self._coded_changes = self._coded(self._teams.leaders[self._last]) if by_changes else None
+        self._uneven = Uneven(self, optimizer, self._teams, samples_of)
+        counts = self._teams, self._uneven, self._traffic
+        # Each with a codec of its own, since what one holds back of gradients is of another size than what it does of changes.
+        self._gradients = GradientAverages(self._parameters, optimizer, self._policy, compress, self._group, *counts, is_auto)
         self._begin_alike()
         begin_with_state(optimizer, everybody, shares_gradients)
-        self._pushes: Pushes | None = None
-        if self._policy.pushes():
-            self._pushes = Pushes(self._group, everybody.name, compress, self._parameters, self._buffers)
-
-        # Samples of this rank since parameters were last everybody's, by level, and behind those by fragment.
-        self._seen = [0.0] * (len(levels) + fragments)
-        self._seen_by_buffers = 0.0  # since its buffers were averaged with everybody's
-        self._seen_by_begun = 0.0  # of those of the last level or the fragment, when the average that is under way began
-        self._uneven = Uneven(optimizer, self._teams, self.join_device)
+        self._between = ParameterAverages(
+            self._parameters, lambda: self._buffers, self._policy, compress, self._group, everybody.name, *counts
+        )
         self._scaling = Scaling(optimizer, self._parameters)
-        self._rates = Rates(optimizer)
-        self._outer: OuterStep | None = None
-        if keeps_changes or self._coded_changes is not None:
-            follows_rate = self._policy.outer_follows_rate()
-            self._outer = OuterStep(self._parameters, self._policy.has_outer_step(), self._coded_changes, follows_rate)
-        self._under_way: Fragments | Delayed | None = None  # what averages while steps go on
-        team = self._teams.whole[self._last]
-        if fragments > 0 and team is not None and self._world > 1:
-            self._under_way = Fragments(team, everybody.name, compress, self._parameters, *self._since_agreed(), fragments)
-        if is_delayed and self._teams.speakers(self._last - 1, self._last) > 1:
-            leaders, inside = self._teams.leaders[self._last], self._teams.whole[self._last - 1]
-            anchor, _ = self._since_agreed()
-            self._under_way = Delayed(leaders, inside, everybody.name, compress, self._parameters, anchor)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(lambda *_: self._behind_step()),
@@ -286,12 +252,18 @@ class Synchronization(Attached):
         bucket = self._gradient_bytes() if plan.sync == "bsp" else plan.bucket_bytes
         return FollowedPlan(replace(plan, bucket_bytes=bucket), self._group, keeps_codec=True)
 
-    def _since_agreed(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Where all replicas last were one, and the momentum of outer steps, of a policy that keeps these."""
-        return (self._outer.anchor, self._outer.momentum) if self._outer else ([], [])
-
     def _gradient_bytes(self) -> int:
         return sum(p.numel() * p.element_size() for p in self._parameters)
+
+    @property
+    def rounds(self) -> int:
+        """Exchanges that this rank took part in."""
+        return self._traffic.rounds
+
+    @property
+    def bytes(self) -> int:
+        """That it gave to them: the algorithm may send them more than once."""
+        return self._traffic.bytes
 
     @property
     def changes(self) -> list[PlanChange]:
@@ -301,16 +273,16 @@ class Synchronization(Attached):
     def set_samples(self, samples: float) -> None:
         """This rank has so many samples in each step from the next one on. Every rank calls, each with its own; in a Join
         only those that like to, since weights travel with every average there."""
-        if self._join_config.enable:
+        if self._uneven.is_joining:
             self._checked([as_samples(samples) if rank == self._rank else 1 for rank in range(self._world)])
-            self._own = float(samples)
+            self._uneven.own = float(samples)
             return
         with telling_others(self._group):
             own = as_samples(samples)
-        before, self._samples = self._samples, self._checked(given_by_all(self._group, "set_samples()", own))
-        if self._samples != before:
+        before, now = self._uneven.samples, self._checked(given_by_all(self._group, "set_samples()", own))
+        if now != before:
             self._uneven.ever = True  # in the middle of a period, perhaps
-        self._own = self._samples[self._rank]
+        self._uneven.samples, self._uneven.own = now, now[self._rank]
 
     def _checked(self, everybodys: list[Any]) -> list[float]:
         samples = [float(each) for each in everybodys]
@@ -327,101 +299,54 @@ class Synchronization(Attached):
             self._lost_share = self.lost_share
             leave(self._made, self._group, self.join_device)
         finally:
-            if self._pushes:
-                self._pushes.end()
+            self._between.end_pushes()
             while self._hooks:
                 self._hooks.pop().remove()
             self._scaling.let_go()
             attached.discard(self._optimizer)
 
     def _bring_together(self) -> None:
-        self._carry_out(self._policy.ended(), closes=True)
-        if self._apart:
-            self._realign()
-        if weights := self._weights(self._last, self._seen_by_buffers):
-            self._average(self._buffers, self._teams.whole[self._last], self._teams.weight(0, self._last, weights))
-        if self._under_way:
-            self._under_way.end()
+        self._between.carry_out(map(Asked._make, self._policy.ended()), self.step, closes=True)
+        self._gradients.realign()
+        self._between.average_buffers()
+        self._between.end_under_way()
 
     def state_dict(self) -> dict[str, Any]:
         """What belongs in a checkpoint beside the model's and the optimizer's; every rank saves its own."""
-        anchor, momentum = self._since_agreed()
-        return {
+        gradients, between = self._gradients.state_dict(), self._between.state_dict()
+        own = {
             "sync": self.spec,
             "step": self.step,
             "policy": self._policy.save(),
-            "anchor": [t.clone() for t in anchor],
-            "momentum": [t.clone() for t in momentum],
-            "seen": [*self._seen, self._seen_by_buffers],
-            "begun": self._seen_by_begun,
             "uneven": self._uneven.ever,
             "compress": self.compress,
             "chosen": self._auto.name if self._auto else "",
-            "pushes": self._pushes.state_dict() if self._pushes else None,
-            "fragments": self._under_way.state_dict() if self._under_way else None,
-            "apart": self._apart,
             "plan": self._followed.state_dict() if self._followed else None,
-            "coded": [each.state_dict() if each else None for each in (self._coded_gradients, self._coded_changes)],
-        } | ({"coded": [self._unpaid, None]} if self._unpaid else {})
+        }
+        return own | gradients | between | {"coded": [gradients["coded"], between["coded"]]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up what state_dict gave. Raises ValueError for that of another policy, model or rank."""
         if missing := sorted(self.state_dict().keys() - state.keys() - {"plan", "begun"}):  # of before these were kept
             raise ValueError(f"this is no state of ranvier.attach, which has '{missing[0]}': load what state_dict() gave")
-        kept = [*state["anchor"], *state["momentum"]]
-        anchor, momentum = self._since_agreed()
-        own = [*anchor, *momentum]
         if (state["sync"], state["compress"]) != (self.spec, self.compress):
             raise ValueError(
                 f"the state is of the policy '{state['sync']}' with '{state['compress']}', this is '{self.spec}' with "
                 f"'{self.compress}': attach the same"
             )
-        if [t.shape for t in kept] != [t.shape for t in own]:
-            raise ValueError("the state is of a model whose trained parameters have other sizes: attach the same")
-        coded = (self._coded_gradients, self._coded_changes)
-        if self.compress != "none" and [each is None for each in state["coded"]] != [each is None for each in coded]:
-            raise ValueError("the state is of a rank that speaks for others, or of one that does not: load each rank's own")
-        for each, record in zip(coded, state["coded"], strict=True):
-            if each is not None and record is not None:
-                each.require_state(record)
-        if self._pushes:
-            self._pushes.load_state_dict(state["pushes"])
+        gradients, between = (state | {"coded": each} for each in state["coded"])
+        self._gradients.require_state(gradients)
+        self._between.require_state(between)
+        self._between.load_state_dict(between)
+        self._gradients.load_state_dict(gradients)
         self.step = state["step"]
         if self._auto and state["chosen"] != self._auto.name:
             self._auto.name = state["chosen"]
             self._policy = self._make_policy(self._auto.spec)
         self._policy.restore(state["policy"])
-        *self._seen, self._seen_by_buffers = state["seen"]
-        self._seen_by_begun = state.get("begun", 0.0)
         self._uneven.ever = state["uneven"]
-        for mine, theirs in zip(own, kept, strict=True):
-            mine.copy_(theirs)
-        if self._under_way:
-            self._under_way.load_state_dict(state["fragments"])
-        for each, record in zip(coded, state["coded"], strict=True):
-            if each is not None and record is not None:
-                each.load_state_dict(record)
-        self._apart = state["apart"]
         if self._followed and self._followed.load_state_dict(state.get("plan"), self.step):
             self._go_by(self._followed.plan)
-        self._unpaid = state["coded"][0] if self._coded_gradients is None else None
-        for number, (parameter, record) in enumerate(zip(self._parameters, (self._unpaid or {}).get("kept", ()), strict=False)):
-            if record is not None:
-                require_record(parameter, record, f"parameter {number}", self.compress)
-
-    def _coded_of_gradients(self) -> tuple[CodedTeam | None, int]:
-        """What averages everybody's gradients, if not plainly; and every how many steps it takes to realign ranks, if they
-        are to differ meanwhile: where averages of parameters would need equal ones, they are not."""
-        team = self._teams.whole[self._last]
-        is_lossy = self.compress == "none" and self._policy.gradient_level() == self._last
-        if team is None or not is_lossy or not may_be_lost(self._parameters, self._group):
-            return self._coded(team), 0
-        resync = 0 if self._auto or self._policy.averages_parameters() else bounds_of(self._group).resync
-        choose = partial(exchange_of_gradients, may_differ=resync > 0)
-        return CodedTeam(self.compress, team, self._parameters, choose), resync
-
-    def _coded(self, team: Team | None) -> CodedTeam | None:
-        return None if team is None or self.compress == "none" else CodedTeam(self.compress, team, self._parameters)
 
     def join_hook(self, **_: Any) -> JoinHook:
         """For torch's Join. Raises ValueError where the policy has no weights by which a rank could stand aside."""
@@ -440,13 +365,8 @@ class Synchronization(Attached):
         self._judge_plan()
 
     def _end_join(self) -> None:
-        self._uneven.end(self)
-        self.set_samples(self._own)
-
-    def _weights(self, level: int, seen: float) -> list[float]:
-        """Of an average of what `seen` samples of this rank have changed, by rank; none where nobody has changed it."""
-        weights = self._uneven.tell(level, seen)[0] if self._uneven.ever else self._samples
-        return weights if any(weights) else []
+        self._uneven.end()
+        self.set_samples(self._uneven.own)
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -456,7 +376,7 @@ class Synchronization(Attached):
             return None
         self._require_no_others()
         self._scaling.begin()
-        self._uneven.notify(self)
+        self._uneven.notify()
         closure = closure_in(args, kwargs)
         if closure is None:
             self._waiting(self._average_gradients)
@@ -491,12 +411,11 @@ class Synchronization(Attached):
     def _go_by(self, plan: Plan) -> None:
         """Algorithms of everybody's averages, of which none is under way; inside nodes and groups stays what there is."""
         table = plan.table()
-        for team in (self._teams.whole[self._last], self._teams.leaders[self._last]):
+        for team in (self._teams.whole[self._teams.last], self._teams.leaders[self._teams.last]):
             if team is not None:
                 follow_in(team.group, table)
-        for each in (self._coded_gradients, self._coded_changes, self._under_way):
-            if each is not None:
-                each.follow(table)
+        self._gradients.follow(table)
+        self._between.follow(table)
 
     def _average_gradients(self) -> bool:
         """Whether there was any to average."""
@@ -505,12 +424,8 @@ class Synchronization(Attached):
             self._require_one_step()
         if self._auto and self._uneven.trains:
             self._auto.computing.has_gradients()
-        self._by_gradients = 0
-        scaled, averaged = self._scaling.found is not None, False
-        for asked in map(Asked._make, self._policy.step_begins(self.step)):
-            self._by_gradients = asked.level
-            anybody_scaled, averaged = self._average_gradients_of(asked.level, scaled)
-            scaled = scaled or anybody_scaled
+        levels = [asked.level for asked in map(Asked._make, self._policy.step_begins(self.step))]
+        scaled, averaged = self._gradients.average(levels, self._scaling.found is not None)
         if scaled:
             self._scaling.leave_out(averaged)
         return averaged
@@ -524,100 +439,28 @@ class Synchronization(Attached):
                     "checkpoint on all ranks, each rank's own, or on none"
                 )
 
-    def _average_gradients_of(self, level: int, scaled: bool) -> tuple[bool, bool]:
-        """Of this rank's group of `level`, in which this rank's come `scaled` by a GradScaler or not: whether anybody's do, and
-        whether there was any to average."""
-        members = self._teams.whole[level]
-        assert members is not None
-        coded = self._coded_gradients if level == self._last else None
-        is_alone = coded is None and len(members.ranks) == 1
-        if not self._uneven.trains:
-            for parameter in self._parameters:
-                parameter.grad = None
-        own_use = [p.grad is not None for p in self._parameters]
-        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
-        if not is_alone and any(gradient.is_sparse for gradient in gradients):
-            raise ValueError("a gradient is sparse, which attach() does not average: make the layer with sparse=False")
-        # Of a parameter that nobody has used the optimizer is to know nothing, as before; of one that somebody has, all are to
-        # know as much, also where the average is zero.
-        marks, weights = own_use + self._rates.marks(), self._samples
-        told = self._join_config.enable
-        if told:
-            own, mine = (self._own, marks) if self._uneven.trains else (0, [False] * len(marks))
-            weights, (scaled, *marks) = self._uneven.tell(level, own, [scaled, *mine])
-            if not any(weights):
-                return scaled, False
-        weight = self._teams.weight(0, level, weights)
-        if self._unpaid and level == self._last and weight > 0:
-            self._pay(gradients, weight)
-            marks[: len(own_use)] = [True] * len(own_use)
-        if coded:
-            marks = marks if told else self._uneven.anybody_set(level, marks)
-            self._apart = self._apart or self._resync > 0
-            self._average(gradients, coded, weight)
-        elif told or is_alone:
-            self._average(gradients, members, weight)
-        else:  # they travel together
-            travelling = gradients[0].new_tensor(marks)
-            self._average([*gradients, travelling], members, weight)
-            marks = [mark != 0 for mark in travelling.tolist()]
-        used = marks[: len(own_use)]
-        if coded:
-            coded.take_back(gradients, used)
-        for parameter, gradient, is_used in zip(self._parameters, gradients, used, strict=True):
-            if parameter.grad is None and is_used:
-                parameter.grad = gradient
-        if self._rates.differ(marks[len(own_use) :]):
-            first = next(rank for rank in self._teams.members(level) if weights[rank] > 0)
-            self._rates.agree(members, dist.get_global_rank(self._group, first))
-        return scaled, True
-
     def _after_step(self) -> None:
         self.step += 1
-        if self._uneven.trains:
-            self._seen = [seen + self._own for seen in self._seen]
-            self._seen_by_buffers += self._own
-        for level in range(self._by_gradients + 1):
-            self._seen[level] = 0  # one step with one gradient leaves nobody ahead
-        if self._join_config.enable and self._policy.outer_follows_rate():
-            self._uneven.tell(self._last, 0)  # a shadow of those who train, their rate
-        if self._apart and (self._resync == 0 or self.step % self._resync == 0):
-            self._realign()
-        asked = self._policy.step_ended(self.step, rate_of(self._optimizer))
-        spread = self._carry_out(asked)
-        last = self._last
-        if self._by_gradients == last and self._outer:
-            self._outer.agree()
-        if self._by_gradients == last or any(a.what == PARAMETERS and a.level == last for a in map(Asked._make, asked)):
+        by_gradients, last = self._gradients.level, self._teams.last
+        self._between.step_ends(by_gradients)
+        if self._uneven.is_joining and self._policy.outer_follows_rate():
+            self._uneven.tell(last, 0)  # a shadow of those who train, their rate
+        self._gradients.step_ends(self.step)
+        asked = [Asked._make(each) for each in self._policy.step_ended(self.step, rate_of(self._optimizer))]
+        spread = self._between.carry_out(asked, self.step)
+        if by_gradients == last:
+            self._between.agree()
+        if by_gradients == last or are_everybodys(asked, last):
             self._policy.averaged(self.step, spread)
         if self._auto:
             self._choose(self._auto)
             self._auto.computing.step_ends()
 
-    def _realign(self) -> None:
-        """Ranks whose gradients were averaged without waiting for all of them get the same parameters."""
-        self._apart = False
-        if self._coded_gradients is None:  # of a checkpoint, over another transport
-            self._average(self._parameters, self._teams.whole[self._last], 1)
-            return
-        self.bytes += self._coded_gradients.realign(self._parameters)
-        self.rounds += 1
-
-    def _pay(self, gradients: list[Tensor], weight: float) -> None:
-        """What was lost before a checkpoint."""
-        assert self._unpaid is not None
-        with torch.no_grad():
-            for gradient, record in zip(gradients, self._unpaid["kept"], strict=True):
-                for kind in ("residual", "owed"):
-                    if record is not None and kind in record:
-                        gradient += (record[kind] / weight).view_as(gradient).to(gradient)
-        self._unpaid = None
-
     @property
     def lost_share(self) -> float:
         if self._lost_share is not None:
             return self._lost_share
-        return self._coded_gradients.lost_share() if self._coded_gradients else 0.0
+        return self._gradients.lost_share()
 
     def _choose(self, auto: Auto) -> None:
         """Replicas meet before another policy takes over."""
@@ -631,82 +474,8 @@ class Synchronization(Attached):
         if name == before:
             return
         if before != "bsp":
-            self._carry_out(self._policy.ended(), closes=True)
+            self._between.carry_out(map(Asked._make, self._policy.ended()), self.step, closes=True)
             share_state(self._optimizer, self._group)
         self._policy = self._make_policy(auto.spec)
-
-    def _carry_out(self, actions: Iterable[Any], closes: bool = False) -> float:
-        """Averages of parameters; what closes training leaves the codec out. Returns how far replicas had parted, where the
-        policy wants to know."""
-        with torch.no_grad():
-            spread = 0.0
-            for asked in map(Asked._make, actions):
-                if asked.what == PUSH:
-                    assert self._pushes is not None
-                    self.bytes += self._pushes.push(self.step, asked.hops)
-                    self.rounds += 1
-                    continue
-                if asked.what in (BEGIN_FRAGMENT, FINISH_FRAGMENT):
-                    self._stream(asked, closes)
-                    continue
-                if asked.what == FINISH_AVERAGE:
-                    # Until then, and where it is dropped, replicas are apart by all since the average before it.
-                    self._seen[asked.level] -= self._seen_by_begun
-                    self._seen_by_begun = 0.0
-                    if isinstance(self._under_way, Delayed):
-                        self.bytes += self._under_way.finish()
-                    continue
-                if not (weights := self._weights(asked.level, self._seen[asked.level])):
-                    continue
-                if asked.what == BEGIN_AVERAGE:
-                    self._seen_by_begun = self._seen[asked.level]
-                    if isinstance(self._under_way, Delayed):
-                        self._under_way.begin(self._teams.weight(asked.inside, asked.level, weights))
-                        self.rounds += 1
-                    continue
-                self._seen[asked.level] = 0
-                # Of averages under way buffers are no part: what this one has seen is less than what they have.
-                buffers = [] if asked.level == self._last and self._policy.delays_averages() else self._buffers
-                if asked.level == self._last and buffers:
-                    self._seen_by_buffers = 0
-                leaders, inside = self._teams.leaders[asked.level], self._teams.whole[asked.inside]
-                together = buffers if inside is None else []  # with parameters
-                if leaders is not None:
-                    weight = self._teams.weight(asked.inside, asked.level, weights)
-                    if self._outer and asked.level == self._last and not closes:
-                        spread = self._outer.take(asked, leaders, weight, self._average)
-                        self._average(together, leaders, weight)
-                    else:
-                        self._average([*self._parameters, *together], leaders, weight)
-                if inside is not None:  # gradients have made its parameters equal, but not its buffers
-                    inside.tell(self._parameters)
-                    self._average(buffers, self._teams.whole[asked.level], self._teams.weight(0, asked.level, weights))
-                if asked.level == self._last and self._outer:
-                    self._outer.agree()
-            return spread
-
-    def _stream(self, asked: Asked, closes: bool) -> None:
-        assert isinstance(self._under_way, Fragments)
-        average = asked.fragment - self._policy.fragments()  # counted from behind the last level
-        if asked.what == FINISH_FRAGMENT:
-            self.bytes += self._under_way.finish(asked)
-            if asked.merge == 0:
-                self._seen[average] = 0
-            elif not closes:  # one under way as training closes is dropped, as if it had never begun
-                self._seen[average] -= self._seen_by_begun
-            return
-        weights = self._weights(self._last, self._seen[average])
-        self._seen_by_begun = self._seen[average]
-        weight = self._teams.weight(0, self._last, weights or self._samples)
-        self._under_way.begin(asked.fragment, weight, closes)
-        self.rounds += 1
-
-    def _average(self, tensors: list[Tensor], team: Team | CodedTeam | None, weight: float) -> None:
-        """In place."""
-        with torch.no_grad():
-            if tensors and team is not None and not (isinstance(team, Team) and len(team.ranks) == 1):
-                self.bytes += team.average(tensors, weight)
-                self.rounds += 1
-
 
 __all__ = ["OwnPace", "Synchronization", "attach"]

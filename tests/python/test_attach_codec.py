@@ -165,7 +165,7 @@ def after_a_synchronous_beginning(rank, world):
     optimizer.load_state_dict(kept[1])
     local.step = half
     local._policy = local._make_policy("local:2")  # whose periods begin there
-    local._outer.agree()
+    local._between.agree()
     return trace, train(again, optimizer, begin_at, end_at, range(half, STEPS)), owed
 
 
