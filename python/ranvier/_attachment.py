@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from itertools import zip_longest
 from types import FrameType
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 import torch.distributed as dist
@@ -90,9 +90,11 @@ def fitting_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> li
 def as_samples(samples: Any) -> float:
     """Raises TypeError for what is no number."""
     try:
-        return float(samples)
-    except (TypeError, ValueError):
-        raise TypeError(f"samples are a number, and this is {samples!r}: give those of a step, such as 32") from None
+        if isinstance(samples, SupportsFloat):
+            return float(samples)
+    except (TypeError, ValueError):  # as of many values
+        pass
+    raise TypeError(f"samples are a number, and this is {samples!r}: give those of a step, such as 32")
 
 
 def is_divided(optimizer: torch.optim.Optimizer) -> bool:

@@ -189,8 +189,9 @@ class CompressionState:
         """Takes up what state_dict gave, perhaps of another spec: what is held back is owed, whatever the codec. With the
         same spec training goes on as if it had not stopped, to the bit where DDP forms the same buckets: a new DDP forms
         them anew after its first step, but for find_unused_parameters=True. Of a run of more or fewer ranks what is owed is
-        taken up, and ranks that were not there load nothing; so where the number of ranks is the same, but one comes without. Raises ValueError for what state_dict did not give, for a
-        parameter that `module` does not have, and for one that has changed its size; nothing is taken up then.
+        taken up, and ranks that were not there load nothing; so where the number of ranks is the same, but one comes without.
+        Raises ValueError for what state_dict did not give, for a parameter that `module` does not have, and for one that has
+        changed its size; nothing is taken up then.
         """
         records = _records_in(state)
         parameters = dict(module.named_parameters())

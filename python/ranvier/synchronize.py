@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, SupportsIndex
 
 import torch
 import torch.distributed as dist
@@ -144,8 +144,7 @@ def attach(
         for name, count in (("steps_per_epoch", steps_per_epoch), ("steps", steps)):
             if not isinstance(count, SupportsIndex):
                 raise TypeError(f"attach() takes an int as {name}, and this is {count!r}: give a whole number of steps")
-        if not isinstance(samples, SupportsFloat):
-            raise TypeError(f"attach() takes a number as samples, and this is {samples!r}: give those of a step, such as 32")
+        samples = as_samples(samples)
         operators = _library.load()
         at_own_pace = not operators.chosen_by_measuring(spec) and operators.at_own_pace(spec, compress)
     if at_own_pace:

@@ -337,8 +337,8 @@ def refused(rank, world):
     sync = ranvier.attach(net, optimizer, "async")
     with pytest.raises(ValueError, match="leave out Join"), Join([sync]):
         pass
-    with pytest.raises(TypeError, match="samples are a number, and this is 'many'"):
-        sync.set_samples("many")
+    with pytest.raises(TypeError, match="samples are a number, and this is '32'"):
+        sync.set_samples("32")
     with pytest.raises(ValueError, match="finite number above 0"):
         sync.set_samples(float("nan"))
     with pytest.raises(ValueError, match="attached already"):
