@@ -315,7 +315,7 @@ class Everybody:
                     )
         self.alike = {name for name, each in layouts.items() if all(theirs[9].get(name) == each for theirs in told_by)}
         self.nodes = [theirs[3] for theirs in told_by]
-        self.samples = [theirs[4] for theirs in told_by]
+        self.samples: list[float] = [theirs[4] for theirs in told_by]
         self.group = group
         self.remember = [theirs[12] for theirs in told_by]
         self.sparse = next((theirs[11] for theirs in told_by if theirs[11]), "")  # on any rank

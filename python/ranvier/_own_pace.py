@@ -82,13 +82,14 @@ class OwnPace(Attached):
         )  # fmt: skip
         self._share(everybody)
         self._policy = torch.classes.ranvier.SyncPolicy(sync, 0, 0, self._world, 0)
-        self._policy.check_samples([float(theirs) for theirs in everybody.samples])
-        if self._policy.meets_peers() and len(set(map(float, everybody.samples))) > 1:
+        self._policy.check_samples(everybody.samples)
+        if self._policy.meets_peers() and len(set(everybody.samples)) > 1:
+            by_rank = ", ".join(f"{each:g}" for each in everybody.samples)
             raise ValueError(
-                f"'{sync}' averages two ranks at a time, whatever their samples, and these are {everybody.samples} by rank: give all "
-                "as many, or take 'async' or 'group'"
+                f"'{sync}' averages two ranks at a time, whatever their samples, and these are {by_rank} by rank: give all as many, "
+                "or take 'async' or 'group'"
             )
-        self._samples = float(samples)
+        self._samples = samples
         if self._world > 1 and dist.get_rank(self._group) == 0 and any(p.dtype == torch.float64 for p in self._parameters):
             warnings.warn(
                 f"parameters are of float64, and '{sync}' carries and keeps 32 bits of them: take 'bsp' or 'local:8' where that "

@@ -205,7 +205,7 @@ class Synchronization(Attached):
             steps_per_epoch, steps, self._sparse(), plan.text if plan else "",
         )  # fmt: skip
         self._share(everybody)
-        samples_of = self._checked(everybody.samples)
+        self._policy.check_samples(everybody.samples)
         levels = self._policy.levels(place, everybody.nodes)
         shares_gradients = len(set(levels[self._policy.gradient_level()])) < self._world
         if self._rank == 0 and self._world > 1 and not is_auto:
@@ -221,7 +221,7 @@ class Synchronization(Attached):
         averaging = group_like(self._group, f"{everybody.name}/plan", "ranvier attach") if plan is not None else self._group
         self._teams = Teams(averaging, levels, everybody.name)
         self._auto = Auto(self._group, self._teams, self._parameters, steps_per_epoch) if is_auto else None
-        self._uneven = Uneven(self, optimizer, self._teams, samples_of)
+        self._uneven = Uneven(self, optimizer, self._teams, everybody.samples)
         counts = self._teams, self._uneven, self._traffic
         # Each with a codec of its own, since what one holds back of gradients is of another size than what it does of changes.
         self._gradients = GradientAverages(self._parameters, optimizer, self._policy, compress, self._group, *counts, is_auto)
@@ -273,20 +273,17 @@ class Synchronization(Attached):
         """This rank has so many samples in each step from the next one on. Every rank calls, each with its own; in a Join
         only those that like to, since weights travel with every average there."""
         if self._uneven.is_joining:
-            self._checked([as_samples(samples) if rank == self._rank else 1 for rank in range(self._world)])
-            self._uneven.own = float(samples)
+            own = as_samples(samples)
+            self._policy.check_samples([own if rank == self._rank else 1.0 for rank in range(self._world)])
+            self._uneven.own = own
             return
         with telling_others(self._group):
             own = as_samples(samples)
-        before, now = self._uneven.samples, self._checked(given_by_all(self._group, "set_samples()", own))
+        before, now = self._uneven.samples, given_by_all(self._group, "set_samples()", own)
+        self._policy.check_samples(now)
         if now != before:
             self._uneven.ever = True  # in the middle of a period, perhaps
-        self._uneven.samples, self._uneven.own = now, now[self._rank]
-
-    def _checked(self, everybodys: list[Any]) -> list[float]:
-        samples = [float(each) for each in everybodys]
-        self._policy.check_samples(samples)
-        return samples
+        self._uneven.samples, self._uneven.own = now, own
 
     def finish(self) -> None:
         """Brings all replicas together, buffers too, and lets the optimizer go, also where the first fails since a rank is lost.
