@@ -16,7 +16,7 @@
 namespace ranvier::transport {
 
 inline constexpr std::uint64_t inbox_magic = 0x7265697672616e72;
-inline constexpr std::uint32_t inbox_version = 5;  // of everything in this file and in slot_ring.h
+inline constexpr std::uint32_t inbox_version = 6;  // of everything in this file and in slot_ring.h
 
 struct InboxHeader {
   std::uint64_t magic;

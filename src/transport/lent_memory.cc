@@ -22,8 +22,9 @@ std::size_t whole_pages(std::size_t bytes) {
 
 }  // namespace
 
-OwnMemory::OwnMemory(RegionTable& table, std::shared_ptr<const void> inbox) : table_(table), inbox_(std::move(inbox)) {
-  table_.process = getpid();
+OwnMemory::OwnMemory(RegionTable& table, std::shared_ptr<const void> inbox)
+    : table_(table), inbox_(std::move(inbox)), process_(getpid()) {
+  table_.process = process_;
 }
 
 std::shared_ptr<std::byte[]> OwnMemory::allocate(std::size_t bytes) {
@@ -51,9 +52,13 @@ std::shared_ptr<std::byte[]> OwnMemory::allocate(std::size_t bytes) {
   return {data, [self = shared_from_this(), index](std::byte*) { self->free(index); }};
 }
 
+// Peers keep their mappings until the row is used again: without its pages the file costs nothing until then. A process
+// that was forked off has the same file, and leaves its pages alone.
 void OwnMemory::free(std::uint32_t region) {
   const std::lock_guard lock(mutex_);
-  regions_[region] = {};
+  Region& freed = regions_[region];
+  if (getpid() == process_) freed.file.drop_pages(freed.memory.bytes());
+  freed = {};
   living_.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -70,6 +75,20 @@ std::optional<LentBytes> OwnMemory::find(ConstBytes body) const {
                      .bytes = body.size()};
   }
   return std::nullopt;
+}
+
+// As the writer of a seqlock (Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?", MSPC 2012), whose
+// readers look at the count behind what they read.
+void OwnMemory::withdraw() {
+  table_.withdrawn.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void LenderMemory::require_lent() const {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (table_.withdrawn.load(std::memory_order_relaxed) != 0)
+    throw Error(ErrorKind::peer_lost,
+                fmt::format("rank {} gave up before the memory that it lends had been read", peer_), peer_);
 }
 
 ConstBytes LenderMemory::view(const LentBytes& lent) {

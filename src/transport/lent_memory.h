@@ -29,6 +29,7 @@ struct RegionEntry {
 
 struct RegionTable {
   std::int32_t process;
+  std::atomic<std::uint32_t> withdrawn;  // the owner gave up, and its program may be writing what was lent
   std::array<RegionEntry, most_regions> entries;
 };
 
@@ -50,6 +51,8 @@ class OwnMemory : public std::enable_shared_from_this<OwnMemory> {
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes);
   // Where `body` lies; none if any of it is outside of one region. Takes no lock while there are no regions.
   std::optional<LentBytes> find(ConstBytes body) const;
+  // Whoever has not yet given back what is lent is to believe nothing of it: the program may write there on return.
+  void withdraw();
 
  private:
   struct Region {
@@ -60,6 +63,7 @@ class OwnMemory : public std::enable_shared_from_this<OwnMemory> {
 
   RegionTable& table_;
   const std::shared_ptr<const void> inbox_;
+  const std::int32_t process_;
   std::atomic<std::uint32_t> living_ = 0;  // regions; whoever has an address in one knows that it is counted
   mutable std::mutex mutex_;
   std::array<Region, most_regions> regions_;
@@ -74,6 +78,8 @@ class LenderMemory {
   // The bytes, mapped. Throws Error{unreachable} if the region cannot be opened, Error{internal} for bytes outside of
   // it: nothing that the peer wrote is used unchecked.
   ConstBytes view(const LentBytes&);
+  // Throws Error{peer_lost} if what was read by now may be something else than what was lent.
+  void require_lent() const;
 
  private:
   struct Region {

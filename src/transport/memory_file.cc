@@ -40,6 +40,10 @@ void MemoryFile::close() {
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
 }
 
+void MemoryFile::drop_pages(std::size_t bytes) {
+  fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes));
+}
+
 bool MemoryFile::is_own() const {
   struct stat facts {};
   return fstat(descriptor_, &facts) == 0 && facts.st_uid == geteuid();

@@ -23,6 +23,8 @@ class MemoryFile {
   }
   ~MemoryFile() { close(); }
   void close();
+  // Its first `bytes` are given back, wherever they are mapped, and read as zeros.
+  void drop_pages(std::size_t bytes);
 
   int number() const { return descriptor_; }
   bool valid() const { return descriptor_ >= 0; }

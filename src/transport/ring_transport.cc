@@ -133,7 +133,10 @@ class RingTransport final : public Transport, public PeerMemory, public AnswersI
     wake(bell_);
   }
 
-  void cancel() override { cancelled_ = true; }
+  void cancel() override {
+    cancelled_ = true;
+    memory_->withdraw();
+  }
 
  private:
   struct Link {

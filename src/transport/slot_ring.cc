@@ -110,9 +110,11 @@ void RingReader::open_large(std::uint32_t mark) {
 void RingReader::open_lent(const SlotLine& line, std::size_t head) {
   if (head > head_bytes || lender_ == nullptr)
     refuse_slot(fmt::format("lends memory behind a head of {} bytes, which cannot be", head));
+  lender_->require_lent();
   LentBytes body;
   std::memcpy(&body, line.payload.data() + head, sizeof body);
   open_behind(line, head, lender_->view(body));
+  is_lent_ = true;
 }
 
 void RingReader::open_answer(const SlotLine& line, std::size_t head) {
@@ -131,6 +133,8 @@ void RingReader::open_behind(const SlotLine& line, std::size_t head, ConstBytes 
 }
 
 void RingReader::note_freed(bool answered) {
+  if (is_lent_) lender_->require_lent();
+  is_lent_ = false;
   const std::uint32_t slot = slot_bit(next_);
   answered_ = answered ? answered_ | slot : answered_ & ~slot;
   if (answers_) back_->took_answer(answers_to_);

@@ -194,7 +194,8 @@ class RingReader {
     }
     return rest_;
   }
-  // Takes `bytes` off the front of what peek() gave; true if that freed the slot.
+  // Takes `bytes` off the front of what peek() gave; true if that freed the slot. Throws Error{peer_lost} where that was
+  // lent, and is not for certain what the writer lent.
   bool pop(std::size_t bytes) {
     if (bytes > rest_.size()) throw_overrun(bytes);
     rest_ = rest_.subspan(bytes);
@@ -231,7 +232,7 @@ class RingReader {
 
  private:
   void free(bool answered) {
-    if ((answered_ | asks_ | answers_ | answered) != 0) [[unlikely]]
+    if ((answered_ | asks_ | answers_ | is_lent_ | answered) != 0) [[unlikely]]
       note_freed(answered);
     ++next_;
     memory_.control->freed.store(next_ | static_cast<std::uint64_t>(answered_) << 32, std::memory_order_release);
@@ -265,6 +266,7 @@ class RingReader {
   std::uint32_t answers_to_ = 0;
   bool asks_ = false;     // what is being read may be answered
   bool answers_ = false;  // it is an answer, to message answers_to_ of the way back
+  bool is_lent_ = false;  // its body lies in the writer's memory
 };
 
 }  // namespace ranvier::transport

@@ -2,14 +2,17 @@
 // in-process loopback, with nobody to drive rank 0 but whoever waits.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/engine.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "ranvier/transport.h"
+#include "support/on_threads.h"
 #include "support/refusal.h"
 
 namespace ranvier {
@@ -50,6 +53,28 @@ TEST(FailureNewsTest, NothingReadsMemoryAfterAnAbort) {
   sending.wait();
   ranks[1]->recv(received, 0, 99);
   EXPECT_THAT(received, ElementsAre(1, 2));
+}
+
+// Nor believes what it reads of memory that was lent.
+TEST(FailureNewsTest, NobodyEndsACollectiveOnMemoryThatItsOwnerHasBack) {
+  const auto ranks = two_ranks();
+  constexpr std::size_t count = 1 << 20;
+  const auto memory = ranks[0]->allocate(count * sizeof(float));
+  const std::span values(reinterpret_cast<float*>(memory.get()), count);
+  std::ranges::fill(values, 1.0f);
+  std::vector<float> received(count);
+  const auto broadcast = [](std::span<float> own) {
+    return Request{.collective = Collective::broadcast, .input = own, .output = own, .root = 0, .algorithm = "direct"};
+  };
+  // Of operations of one shape the second is the first that lends.
+  support::on_threads(2, [&](Rank rank) { ranks[rank]->run(broadcast(rank == 0 ? values : std::span(received))); });
+  Work sending = ranks[0]->start(broadcast(values));
+  EXPECT_FALSE(sending.wait_for(10ms)) << "rank 1 has not called it yet";
+  ranks[0]->abort("enough");
+  std::ranges::fill(values, -1.0f);
+  refusal([&] { sending.wait(); }, ErrorKind::aborted);
+  EXPECT_THAT(refusal([&] { ranks[1]->run(broadcast(received)); }, ErrorKind::peer_lost),
+              HasSubstr("rank 0 gave up before the memory that it lends had been read"));
 }
 
 // Nor after an error that tells of a failure, though it is another call's.

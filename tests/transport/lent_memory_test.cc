@@ -2,6 +2,9 @@
 #include "transport/lent_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
@@ -120,6 +123,35 @@ TEST(LentMemory, SaysThatItWasFreedTooEarly) {
   EXPECT_EQ(kind_of(rank.peer, lent), ErrorKind::unreachable);
 }
 
+// Where a peer has it mapped still, too.
+TEST(LentMemory, IsGivenBackWhenItIsFreed) {
+  OneRank rank;
+  auto memory = rank.own->allocate(page);
+  const ConstBytes view = rank.peer.view(*rank.own->find({memory.get(), page}));
+  unsigned char resident = 0;
+  ASSERT_EQ(mincore(const_cast<std::byte*>(view.data()), page, &resident), 0);
+  EXPECT_EQ(resident & 1, 1);
+  memory.reset();
+  ASSERT_EQ(mincore(const_cast<std::byte*>(view.data()), page, &resident), 0);
+  EXPECT_EQ(resident & 1, 0);
+}
+
+// Which ends with destructors.
+TEST(LentMemory, IsNotGivenBackByAProcessThatWasForkedOff) {
+  OneRank rank;
+  auto memory = rank.own->allocate(page);
+  memory[0] = std::byte{1};
+  const pid_t child = fork();
+  if (child == 0) {
+    memory.reset();
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(memory[0], std::byte{1});
+}
+
 // ---- Over a transport.
 
 TEST(LentMemory, IsNotCopiedAndComesBackSliceBySlice) {
@@ -153,6 +185,26 @@ TEST(LentMemory, IsNotCopiedAndComesBackSliceBySlice) {
   EXPECT_EQ(lender->lent(1, 0), 0u);
   EXPECT_TRUE(world[0]->sent(1, 0));
   EXPECT_EQ(world[1]->try_recv(0, 0, {}).size(), 100u);
+}
+
+// Once cancel() returns, the program may write there: what was being read may be anything.
+TEST(LentMemory, IsNotBelievedOnceItsOwnerGaveUp) {
+  auto world = loopback_world(2);
+  constexpr std::size_t slice = PeerMemory::least_lent;
+  const auto memory = world[0]->peer_memory()->allocate(2 * slice);
+  world[0]->peer_memory()->try_lend(1, 0, {}, {memory.get(), slice}, false);
+  world[0]->peer_memory()->try_lend(1, 0, {}, {memory.get() + slice, slice}, false);
+  world[1]->try_recv(0, 0, {});
+  world[0]->cancel();
+  for (int again = 0; again < 2; ++again) {
+    try {
+      world[1]->release(0, 0, again == 0 ? slice : world[1]->try_recv(0, 0, {}).size());
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
+      EXPECT_EQ(error.culprit(), 0);
+    }
+  }
 }
 
 TEST(LentMemory, IsLentNoFasterThanThereAreSlots) {
