@@ -18,6 +18,12 @@ NumberRange bytes_of(PartialMessages::Pieces pieces, ConstBytes message) {
   return {begin, std::min(begin + pieces.count * piece_bytes, message.size())};
 }
 
+// Of a packet's payload, within its message.
+NumberRange range_of(std::uint64_t place, std::size_t bytes) {
+  const std::uint64_t begin = (place & 0xffffffff) * piece_bytes;
+  return {begin, begin + bytes};
+}
+
 }  // namespace
 
 // ---- Sending.
@@ -52,7 +58,7 @@ void UdpPartialSends::add(std::uint32_t ticket, ConstBytes message, Pieces piece
 void UdpPartialSends::add_whole(std::uint32_t ticket, ConstBytes message, std::shared_ptr<const void> memory,
                                 Pieces pieces) {
   const auto [begin, end] = bytes_of(pieces, message);
-  Whole& whole = wholes_.try_emplace(ticket, Whole{message, std::move(memory), 0, {}}).first->second;
+  Whole& whole = wholes_.try_emplace(ticket, Whole{message, std::move(memory), 0, {}, {}}).first->second;
   whole.given += end - begin;
   // In front of later messages that have not begun to leave: it ends something, and those begin something. What has
   // begun goes on, for a pause would look like its end, and so does what is before it: that it comes tells that those
@@ -80,9 +86,9 @@ UdpPartialSends::Piece UdpPartialSends::next(std::size_t most) const {
     return Piece{std::uint64_t{ticket} << 32 | begin / piece_bytes,
                  message.subspan(begin, rest <= most ? rest : std::min(rest, whole)), again};
   };
-  if (!again_.empty()) {
-    const auto& [ticket, range] = again_.front();
-    return piece(ticket, wholes_.at(ticket).bytes, range.begin, range.end, true);
+  if (const auto lost = next_again(); lost != wholes_.end()) {
+    const auto& [ticket, whole] = *lost;
+    return piece(ticket, whole.bytes, whole.again.first().begin, whole.again.first().end, true);
   }
   const Message& message = *next_message();
   return piece(message.ticket, message.bytes, message.left, message.left + allowed(message), false);
@@ -100,6 +106,10 @@ UdpPartialSends::Messages::const_iterator UdpPartialSends::next_message() const 
   return std::ranges::find_if(messages_, [&](const Message& message) { return allowed(message) > 0; });
 }
 
+UdpPartialSends::Wholes::const_iterator UdpPartialSends::next_again() const {
+  return std::ranges::find_if(wholes_, [](const auto& each) { return !each.second.again.empty(); });
+}
+
 void UdpPartialSends::asked_below(std::uint32_t ticket) {
   if (ticket <= asked_below_) return;
   asked_below_ = ticket;
@@ -110,13 +120,8 @@ void UdpPartialSends::asked_below(std::uint32_t ticket) {
 }
 
 void UdpPartialSends::sent(const Piece& piece) {
-  if (piece.again) {
-    NumberRange& range = again_.front().range;
-    range.begin += piece.bytes.size();
-    if (range.empty()) again_.pop_front();
-    return;
-  }
   const auto ticket = static_cast<std::uint32_t>(piece.place >> 32);
+  if (piece.again) return wholes_.at(ticket).again.remove(range_of(piece.place, piece.bytes.size()));
   const auto message = std::ranges::find_if(messages_, [&](const Message& each) {
     return each.ticket == ticket && each.left == (piece.place & 0xffffffff) * piece_bytes;
   });
@@ -130,19 +135,18 @@ void UdpPartialSends::sent(const Piece& piece) {
 void UdpPartialSends::acknowledged(std::uint64_t place, std::size_t bytes) {
   const auto found = wholes_.find(static_cast<std::uint32_t>(place >> 32));
   if (found == wholes_.end()) return;
-  const std::uint64_t begin = (place & 0xffffffff) * piece_bytes;
-  NumberRanges& acknowledged = found->second.acknowledged;
-  acknowledged.add({begin, begin + bytes});
-  if (acknowledged.first() != NumberRange{0, found->second.bytes.size()}) return;
-  std::erase_if(again_, [&](const Lost& lost) { return lost.ticket == found->first; });
-  wholes_.erase(found);
+  Whole& whole = found->second;
+  whole.acknowledged.add(range_of(place, bytes));
+  whole.again.remove(range_of(place, bytes));  // it was late and not lost
+  if (whole.acknowledged.first() == NumberRange{0, whole.bytes.size()}) wholes_.erase(found);
 }
 
 void UdpPartialSends::lost(std::uint64_t place, std::size_t bytes) {
-  const auto ticket = static_cast<std::uint32_t>(place >> 32);
-  if (!wholes_.contains(ticket)) return;
-  const std::uint64_t begin = (place & 0xffffffff) * piece_bytes;
-  again_.push_back({ticket, {begin, begin + bytes}});
+  const auto found = wholes_.find(static_cast<std::uint32_t>(place >> 32));
+  if (found == wholes_.end()) return;
+  Whole& whole = found->second;
+  whole.again.add(range_of(place, bytes));
+  for (const NumberRange& arrived : whole.acknowledged.all()) whole.again.remove(arrived);
 }
 
 // ---- Receiving.

@@ -49,7 +49,7 @@ class UdpPartialSends {
     ConstBytes bytes;
     bool again = false;
   };
-  bool has_next() const { return !again_.empty() || next_message() != messages_.end(); }
+  bool has_next() const { return next_again() != wholes_.end() || next_message() != messages_.end(); }
   Piece next(std::size_t most) const;
   void sent(const Piece&);
 
@@ -73,11 +73,9 @@ class UdpPartialSends {
     std::shared_ptr<const void> memory;
     std::size_t given;  // of the bytes
     NumberRanges acknowledged;
+    NumberRanges again;  // what was lost
   };
-  struct Lost {
-    std::uint32_t ticket;
-    NumberRange range;  // bytes
-  };
+  using Wholes = std::map<std::uint32_t, Whole>;  // by ticket
   using Messages = std::deque<Message>;
 
   // Next to the one before, if it goes on there.
@@ -85,14 +83,14 @@ class UdpPartialSends {
   // How much of it may leave now, whole pieces or all that is left.
   std::size_t allowed(const Message&) const;
   Messages::const_iterator next_message() const;
+  Wholes::const_iterator next_again() const;
 
   const UdpPartialCredit credit_;
   std::uint32_t asked_below_ = 0;
   std::map<std::uint32_t, std::size_t> early_;  // by ticket, what has left of those that may not have been asked for
   std::size_t early_bytes_ = 0;                 // of all of them
   Messages messages_;
-  std::map<std::uint32_t, Whole> wholes_;  // by ticket
-  std::deque<Lost> again_;                 // of wholes_
+  Wholes wholes_;
 };
 
 class UdpPartialReceives {

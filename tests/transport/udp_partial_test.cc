@@ -150,6 +150,21 @@ TEST(UdpPartial, nothing_of_a_withdrawn_message_is_sent_and_the_next_one_is) {
   EXPECT_FALSE(sends.has_next());
 }
 
+TEST(UdpPartial, what_was_lost_of_a_whole_message_is_sent_again_once_and_what_was_only_late_is_not) {
+  const auto bytes = random_bytes(4 * piece, 1);
+  UdpPartialSends sends;
+  add_whole(sends, 0, bytes);
+  for (int i = 0; i < 4; ++i) sends.sent(sends.next(piece));
+  for (int probe = 0; probe < 3; ++probe) sends.lost(place(0, 0), piece);
+  sends.lost(place(0, 2), piece);
+  sends.acknowledged(place(0, 2), piece);
+  sends.acknowledged(place(0, 1), piece);
+  sends.lost(place(0, 1), piece);
+  std::vector<std::uint64_t> order;
+  for (; sends.has_next(); sends.sent(sends.next(piece))) order.push_back(sends.next(piece).place);
+  EXPECT_EQ(order, std::vector{place(0, 0)});
+}
+
 TEST(UdpPartial, what_has_to_be_whole_goes_before_what_is_later_and_has_not_begun) {
   const auto bytes = random_bytes(2 * piece, 1);
   UdpPartialSends sends;
