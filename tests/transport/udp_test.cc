@@ -65,6 +65,20 @@ TEST(Udp, ACancelledTransportStillDeliversWhatItAcceptedAndRefusesMore) {
   EXPECT_EQ(receive_all(*world[1], 0, 0, bytes.size()), bytes);
 }
 
+// As one that failed may be in the middle of something else, and whoever meets anew does not wait for it.
+TEST(Udp, ACancelledTransportDoesNotWaitForARankThatReadsNothing) {
+  auto world = udp_world(2);
+  const auto bytes = random_bytes(64 << 20, 6);
+  std::size_t accepted = 0;
+  for (const auto until = Clock::now() + 500ms; Clock::now() < until;)
+    accepted += world[0]->try_send(1, 0, {}, std::span(bytes).subspan(accepted));
+  ASSERT_LT(accepted, bytes.size());
+  world[0]->cancel();
+  const auto begin = Clock::now();
+  world[0].reset();
+  EXPECT_LT(Clock::now() - begin, 4s);
+}
+
 TEST(Udp, PacketsMoveWhileNoRankCalls) {
   const auto world = udp_world(2);
   const auto bytes = random_bytes(world[0]->traits().buffered_bytes, 7);
