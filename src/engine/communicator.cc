@@ -57,8 +57,9 @@ struct Guidance {
 
 class Communicator::Impl {
  public:
-  Impl(const CommunicatorOptions& options, Guidance guidance, engine::Links links,
-       std::unique_ptr<engine::NewsDesk> news)
+  // Where this throws, the control plane ends before the desk that it calls: both stay the caller's until then.
+  Impl(const CommunicatorOptions& options, Guidance guidance, engine::Links&& links,
+       std::unique_ptr<engine::NewsDesk>&& news)
       : options_(options),
         guidance_(std::move(guidance)),
         rank_name_(options.world_ranks),

@@ -1,5 +1,6 @@
 // The handle of an operation. A finished operation is its own: its engine may be gone, or go while others wait in it.
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "engine/engine.h"
@@ -34,7 +35,10 @@ void Work::wait_all(std::span<Work> all) {
   for (auto first = all.begin();
        (first = std::ranges::find_if(first, all.end(), std::not_fn(&Work::done))) != all.end();) {
     const auto keeper = first->operation_->keeper.lock();
-    if (!keeper) break;
+    if (!keeper) {  // which has ended it, or is about to
+      std::this_thread::yield();
+      continue;
+    }
     keeper->wait(
         [&, next = first]() mutable {
           next = std::find_if(next, all.end(), [&](const Work& each) {
