@@ -18,6 +18,9 @@
 
 namespace ranvier::transport {
 
+// Of those that a host has, with many networks of containers, say; whoever means another one names it.
+inline constexpr std::size_t most_ips = 64;
+
 // Where the process that publishes `address` can be reached, at one interface or, without a name, at all of its host;
 // and on which cores it runs.
 template <class Address>
@@ -29,6 +32,7 @@ void set_place(Address& address, const std::string& interface_address) {
   }
   address.host = host_identity();
   address.ips = host_addresses();
+  if (address.ips.size() > most_ips) address.ips.resize(most_ips);
 }
 
 // What may be shown of a published text: its first word, which says of which transport and version it is. The rest

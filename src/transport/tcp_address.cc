@@ -7,13 +7,13 @@
 #include "base/split.h"
 #include "ranvier/text.h"
 #include "ranvier/transport.h"
+#include "transport/published_address.h"
 
 namespace ranvier::transport {
 namespace {
 
 constexpr std::string_view tcp_prefix = "tcp/3";
 constexpr std::size_t most_text = 4096;
-constexpr std::size_t most_ips = 64;
 
 }  // namespace
 

@@ -46,6 +46,15 @@ class Results(unittest.TestCase):
                 for row in found["rows"]:
                     self.assertEqual((row["ranks"], row["transport"], row["wrong"]), (hosts, "tcp", 0))
 
+    def test_are_right_where_hosts_have_many_addresses(self):
+        # Those that networks of containers give them come behind their own.
+        adds = 'for i in $(seq 80); do ip address add 10.99.0.$i/32 dev eth0; done; exec "$@"'
+        for transport in ("tcp", "udp"):
+            with self.subTest(transport=transport), Lab(hosts=2, rate="1Gbit") as lab:
+                words = [RANVIER, "bench", "--transport", transport, "-b", "4", "-e", "4", "--samples", "1"]
+                for result in lab.run(["sh", "-c", adds, "sh", *words], limit=60, environment=CLEAN):
+                    self.assertEqual((result.code, result.err), (0, ""), result)
+
     def test_auto_spares_the_line_that_ranks_of_a_host_share(self):
         # A ring crosses it with three quarters of the vector twice, a hierarchy with each half once.
         sent = {}
