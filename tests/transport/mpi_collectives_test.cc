@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "transport/mpi/mpi_library.h"
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -39,7 +41,7 @@ TEST(MpiCollectives, WaitForTheThreadThatMayCallMpi) {
   ASSERT_EQ(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &threads), MPI_SUCCESS);
   ASSERT_EQ(threads, MPI_THREAD_FUNNELED);
   const auto deadline = std::chrono::steady_clock::now() + 10s;
-  const auto collectives = mpi_collectives({0}, 1, deadline);
+  const auto collectives = mpi_collectives(MpiLibrary::get().communicator(deadline, [] {}), {0}, 1);
   std::array<float, 3> input{1, 2, 3}, output{};
   const auto call = [&](std::size_t count) {
     return VendorCall{.input = input.data(), .output = output.data(), .count = count};

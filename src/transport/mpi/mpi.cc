@@ -154,9 +154,9 @@ class MpiEndpoint final : public Endpoint {
         slice = slice_between;
       processes.push_back(peer.process);
     }
-    const MPI_Comm communicator = library_.communicator(deadline);
+    const MPI_Comm communicator = library_.communicator(deadline, info_.check_peers);
     await_all(peers, communicator, deadline);
-    auto collectives = mpi_collectives(processes, peers.front().first_tag % 32768, deadline);
+    auto collectives = mpi_collectives(communicator, processes, peers.front().first_tag % 32768);
     return tagged_transport(
         {.name = "mpi",
          .rank = info_.rank,

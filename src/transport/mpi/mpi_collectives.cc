@@ -133,14 +133,11 @@ class MpiCollectives final : public VendorCollectives {
 
 }  // namespace
 
-std::unique_ptr<VendorCollectives> mpi_collectives(const std::vector<int>& processes, int tag,
-                                                   std::chrono::steady_clock::time_point deadline) {
+std::unique_ptr<VendorCollectives> mpi_collectives(MPI_Comm all, const std::vector<int>& processes, int tag) {
   std::vector<int> distinct = processes;
   std::ranges::sort(distinct);
   if (std::ranges::adjacent_find(distinct) != distinct.end()) return nullptr;
-  MpiLibrary& library = MpiLibrary::get();
-  const MPI_Comm all = library.communicator(deadline);
-  const std::lock_guard lock(library.calls());
+  const std::lock_guard lock(MpiLibrary::get().calls());
   MPI_Group everybody = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
   MPI_Comm made = MPI_COMM_NULL;
   MpiLibrary::check(MPI_Comm_group(all, &everybody), "MPI_Comm_group");

@@ -66,8 +66,9 @@ bool MpiLibrary::may_be_called() const {
   return main != 0;
 }
 
-MPI_Comm MpiLibrary::communicator(std::chrono::steady_clock::time_point deadline) {
-  const std::lock_guard lock(calls_);
+MPI_Comm MpiLibrary::communicator(std::chrono::steady_clock::time_point deadline,
+                                  const std::function<void()>& check_peers) {
+  std::unique_lock lock(calls_);
   if (communicator_ != MPI_COMM_NULL) return communicator_;
   if (!std::exchange(begun_, true)) check(MPI_Comm_idup(MPI_COMM_WORLD, &made_, &making_), "MPI_Comm_idup");
   for (int done = 0;;) {
@@ -78,7 +79,11 @@ MPI_Comm MpiLibrary::communicator(std::chrono::steady_clock::time_point deadline
                   fmt::format("not all {} processes of the MPI job have come to transport mpi; let every process that "
                               "mpirun starts be a rank",
                               size_));
+    lock.unlock();
+    check_peers();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
+    lock.lock();
+    if (communicator_ != MPI_COMM_NULL) return communicator_;  // by another thread
   }
   check(MPI_Comm_set_errhandler(made_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   return communicator_ = made_;

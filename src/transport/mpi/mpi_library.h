@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -26,9 +27,9 @@ class MpiLibrary {
   int rank() const { return rank_; }  // in MPI_COMM_WORLD
   int size() const { return size_; }
   // A communicator of all its processes in which only ranvier sends. Made at the first call, for which all processes
-  // have to come before `deadline`. Throws Error{timeout}. Holds calls().
-  MPI_Comm communicator(std::chrono::steady_clock::time_point deadline);
-  int most_tag() const { return most_tag_; }
+  // have to come before `deadline`; meanwhile it calls `check_peers` again and again. Throws Error{timeout}, or what
+  // that throws. Holds calls() at times.
+  MPI_Comm communicator(std::chrono::steady_clock::time_point deadline, const std::function<void()>& check_peers);
 
   // The first of so many tags that this process has not given out before: communicators of one process, whatever their
   // sizes, share none. Throws Error{config} where MPI has no more. The caller holds calls().
