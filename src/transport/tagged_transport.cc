@@ -154,10 +154,17 @@ class TaggedTransport final : public Transport, public AnswersInPlace {
   void wait(std::chrono::nanoseconds limit) override {
     {
       const std::lock_guard lock(mutex_);
-      if (cancelled_ || !messages_->may_sleep()) return;
+      // What the helper has moved may have brought a message, and its event with it.
+      if (cancelled_ || std::exchange(has_helped_, false) || !messages_->may_sleep()) return;
+      if (unsent_ > 0) limit = std::min<std::chrono::nanoseconds>(limit, latest_look);  // and moves what was sent
+      sleeps_ = true;
     }
     messages_->sleep(limit, interrupt_, idle_);
     clear_event(interrupt_);
+    {
+      const std::lock_guard lock(mutex_);
+      sleeps_ = false;
+    }
     ++idle_;
   }
 
@@ -347,7 +354,8 @@ class TaggedTransport final : public Transport, public AnswersInPlace {
       lock.lock();
       const bool driven = calls_ != before;
       pause = driven ? std::min(2 * pause, latest_look) : soonest_look;
-      if (driven || cancelled_ || !messages_->may_be_called()) continue;
+      if (driven || sleeps_ || cancelled_ || !messages_->may_be_called()) continue;
+      has_helped_ = true;
       try {
         for (Channel& channel : lanes_)
           if (channel.sends > 0 || channel.proof.transfer != TaggedMessages::none) settle(channel);
@@ -404,6 +412,8 @@ class TaggedTransport final : public Transport, public AnswersInPlace {
   std::size_t unsent_ = 0;   // messages that have not left
   std::uint64_t calls_ = 0;  // of whoever drives
   bool helper_sleeps_ = false;
+  bool has_helped_ = false;  // since whoever drives last waited
+  bool sleeps_ = false;      // whoever drives
   std::exception_ptr problem_;  // that ended the helper, or lost a message
   std::jthread helper_;         // begins last and ends first
 };
