@@ -293,6 +293,7 @@ class Gathering {
              candidate.channel == guest.heard.channel;
     });
     if (link == links_.end()) return false;
+    if (guest.heard.purpose != options_.purpose) return false;  // there is no room for it to wait
     const Hello own = hello(*link);
     const HelloStep due = guest.welcomed ? HelloStep::confirm : HelloStep::hello;
     if (guest.heard != own.answered_with(due)) {

@@ -66,7 +66,6 @@ class TcpStream {
   // there, or never will. Else about how much has not. What comes meanwhile is thrown away.
   std::size_t leave();
 
-  std::size_t socket_count() const { return channels_.size(); }
   const Fd& socket(std::size_t number) const { return channels_[number].socket(); }
   Rank peer() const { return peer_; }
   Lane lane() const { return lane_; }
