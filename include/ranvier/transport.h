@@ -291,7 +291,8 @@ inline constexpr std::array<std::string_view, 6> transport_names{"shm", "tcp", "
 TransportChoice parse_transport(std::string_view name);
 
 // Sockets of its own for each pair and lane, so that the kernel's flow control is the credit of each lane.
-// `interface_address`: IPv4 or IPv6 address to listen on and publish; empty publishes all addresses of this host.
+// `interface_address`: IPv4 or IPv6 address to listen on and publish, or the name of an interface, whose first one is;
+// empty publishes all addresses of this host.
 // `sockets`: of each pair and lane, 1 to most_sockets, the same on all ranks. More than one helps where each of them is
 // held below what the line carries: by a cloud's limit for a flow, or by buffers smaller than rate times round trip.
 inline constexpr int most_sockets = 16;

@@ -19,7 +19,7 @@ SETTINGS: dict[str, str] = {
     "RANVIER_MEASURE": "0: auto does not measure links and algorithms first, and chooses the same in every run; 1, the default: it does",
     "RANVIER_LEARN": "1: auto corrects itself by what operations take, and rank 0 keeps that in RANVIER_TUNING; 0, the default: not",
     "RANVIER_TOPOLOGY": "torus:2x4, mesh:2x4 or ring: the network that data has to keep to; unset: all ranks reach all",
-    "RANVIER_INTERFACE": "IP address to listen on; unset: all addresses of this host",
+    "RANVIER_INTERFACE": "interface (eth0) or its IP address to listen on; unset: all addresses of this host",
     "RANVIER_SOCKETS": "of tcp or grpc for each link, where one is held below the line's rate: 1 (the default) to 16",
     "RANVIER_PORTS": "20000-20100: listen on one of these TCP ports while the ranks meet; unset: on any",
     "RANVIER_KEY": "file with the job's key, as `ranvier key new` made it; unset: the ranks agree on one through the store",

@@ -170,11 +170,12 @@ Fd listen_everywhere(const PortRange& ports, const SocketBuffers& buffers) {
   throw_unbound("any address of this host", ports);
 }
 
-Fd listen_on_one(const std::string& ip, const PortRange& ports, const SocketBuffers& buffers) {
-  const auto address = parse_address(ip, 0);
-  if (!address)
-    throw Error(ErrorKind::config, fmt::format("'{}' is not an IPv4 or IPv6 address; this host has: {}", ip,
-                                               fmt::join(host_addresses(), ", ")));
+Fd listen_on_one(const std::string& interface, const PortRange& ports, const SocketBuffers& buffers) {
+  const std::string ip = address_of(interface);
+  if (!parse_address(ip, 0))
+    throw Error(ErrorKind::config, fmt::format("'{}' is not an IPv4 or IPv6 address, nor an interface that has one; this "
+                                               "host has: {}",
+                                               ip, fmt::join(host_addresses(), ", ")));
   if (ip == "0.0.0.0" || ip == "::")
     throw Error(ErrorKind::config,
                 fmt::format("'{}' is no address that others could reach; name one of {}, or none for "
@@ -316,7 +317,10 @@ void clear_event(const Fd& event) {
   [[maybe_unused]] const auto got = read(event.get(), &count, sizeof count);  // fails when there is nothing to clear
 }
 
-std::vector<std::string> host_addresses() {
+namespace {
+
+// Of one interface, or of all: no name.
+std::vector<std::string> addresses(std::string_view interface) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
@@ -324,6 +328,7 @@ std::vector<std::string> host_addresses() {
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_LOOPBACK) != 0)
       continue;
+    if (!interface.empty() && interface != entry->ifa_name) continue;
     char name[INET6_ADDRSTRLEN] = "";
     if (entry->ifa_addr->sa_family == AF_INET) {
       inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr, name, sizeof name);
@@ -337,6 +342,16 @@ std::vector<std::string> host_addresses() {
   }
   std::ranges::move(result[1], std::back_inserter(result[0]));
   return result[0];
+}
+
+}  // namespace
+
+std::vector<std::string> host_addresses() { return addresses({}); }
+
+std::string address_of(const std::string& interface) {
+  if (interface.empty() || parse_address(interface, 0)) return interface;
+  const auto all = addresses(interface);
+  return all.empty() ? interface : all.front();
 }
 
 }  // namespace ranvier

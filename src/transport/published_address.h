@@ -27,7 +27,7 @@ template <class Address>
 void set_place(Address& address, const std::string& interface_address) {
   address.cpus = CpuSet::own();
   if (!interface_address.empty()) {
-    address.ips = {interface_address};
+    address.ips = {address_of(interface_address)};
     return;
   }
   address.host = host_identity();

@@ -157,7 +157,10 @@ class Gathering {
         if (dial.ready != 0) {
           if (const int problem = connect_result(dial.channel.socket()); problem != 0)
             return not_connected(dial, now, problem);
-          if (dial.knocks) return give_up(dial, now, "it did not connect, but listens");
+          if (dial.knocks) {
+            peers_[links_[dial.link].peer].listens = true;
+            return give_up(dial, now, "it did not connect, but listens");
+          }
           begin(dial, peer.candidates()[dial.candidate], TlsRole::dialler);
           dial.phase = DialPhase::securing;
           dial.until = now + options_.greeting_limit;
@@ -271,7 +274,8 @@ class Gathering {
     guest.ready = 0;
     if (!guest.secured) {
       const TlsProgress progress = guest.channel.secure();
-      if (progress == TlsProgress::failed) refused_ = guest.channel.tls()->problem();
+      if (progress == TlsProgress::failed && !guest.channel.tls()->problem().empty())
+        refused_ = guest.channel.tls()->problem();
       if (progress != TlsProgress::done) return progress == TlsProgress::pending;
       guest.secured = true;
     }
@@ -375,7 +379,8 @@ class Gathering {
   }
 
   std::string reason(Rank rank, const TcpPeer& peer) const {
-    if (rank > info_.rank) return peer.turned_away.empty() ? "it did not connect" : peer.turned_away;
+    if (rank > info_.rank && !peer.turned_away.empty()) return peer.turned_away;
+    if (rank > info_.rank) return peer.listens ? "it did not connect, but listens" : "it did not connect";
     return peer.candidates().empty() ? "it has no address outside its own host" : peer.tried();
   }
 

@@ -17,6 +17,7 @@ class TcpPeer {
 
   std::size_t open_links = 0;    // to be made
   std::string turned_away = {};  // why a guest that claimed to be this rank was
+  bool listens = false;          // it can be reached from here
   bool is_gone = false;          // it has ended, or given up
 
   // Where it may be reached, in the order in which to try.

@@ -322,6 +322,8 @@ TlsProgress TlsSession::handshake() {
   if (error == SSL_ERROR_SSL)
     return fail_handshake(fmt::format("TLS failed: {}{}{}", last_problem(), why_untrusted(ssl_),
                                       context_->shared_key_.empty() ? "" : ", as with one that has another key"));
+  // Who has said nothing may be a rank that knocks, or somebody who looks for open ports.
+  if (role_ == TlsRole::guest && !has_answered_) return fail_handshake({});
   return fail_handshake("it ended the connection while TLS began, as one that has another key does");
 }
 

@@ -69,8 +69,9 @@ struct UdpSocket::ReceiveBuffers {
   std::vector<std::byte> memory = std::vector<std::byte>(most_received * (64 << 10));
 };
 
-UdpSocket::UdpSocket(const std::string& ip, const PortRange& ports)
+UdpSocket::UdpSocket(const std::string& interface, const PortRange& ports)
     : sending_(std::make_shared<SendBuffers>()), receiving_(std::make_shared<ReceiveBuffers>()) {
+  const std::string ip = address_of(interface);
   const auto bound = [&](const std::string& address_text) {
     const auto address = parse_address(address_text, 0);
     if (!address) return errno = EINVAL, false;

@@ -24,9 +24,9 @@ namespace ranvier::transport {
 
 class UdpSocket {
  public:
-  // On the first free one of `ports`. `ip`: the address to be reached at; empty: all of this host. Throws
+  // On the first free one of `ports`. `interface`: the address, or what has it, to be reached at; empty: all. Throws
   // Error{config}.
-  explicit UdpSocket(const std::string& ip, const PortRange& ports = {});
+  explicit UdpSocket(const std::string& interface, const PortRange& ports = {});
 
   const Fd& descriptor() const { return socket_; }
   std::uint16_t port() const { return local_address(socket_).port(); }

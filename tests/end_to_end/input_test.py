@@ -192,7 +192,7 @@ class Words(TrainingTest):
             (("--key", ""), 2, "--key", "names no file"),
             (("--certificate", "", "--private-key", "", "--authority", ""), 2, "names no file"),
             (("--interface", "203.0.113.1"), 1, "203.0.113.1"),
-            (("--interface", "eth0"), 1, "'eth0' is not an IPv4 or IPv6 address"),
+            (("--interface", "eth99"), 1, "'eth99' is not an IPv4 or IPv6 address, nor an interface that has one"),
             (("--transport", "mpi"), 2, "mpirun -n 3 ranvier train", "--workers"),
             (("--transport", "udp:loss=0.01", "--link-rate", "10Mbit"), 2, "udp:loss=0.01", "--link-rate"),
         ):

@@ -376,7 +376,7 @@ TEST(TcpMeeting, AnInterfaceAddressIsTheOnlyOnePublished) {
 }
 
 TEST(TcpMeeting, AnInterfaceAddressThatIsNotOursIsAConfigurationError) {
-  for (const char* const ip : {"203.0.113.1", "eth0", "1.2.3"}) {
+  for (const char* const ip : {"203.0.113.1", "eth99", "1.2.3"}) {
     const Error error = error_of([&] { tcp_endpoint({.rank = 0, .world = 2}, {.interface_address = ip}); });
     EXPECT_EQ(error.kind(), ErrorKind::config);
     EXPECT_THAT(error.what(), HasSubstr(ip));

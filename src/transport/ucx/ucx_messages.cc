@@ -29,7 +29,7 @@ void check(ucs_status_t status, const char* call) {
 
 // UCX chooses by names of devices.
 std::string device_of(const std::string& interface_address) {
-  const auto wanted = parse_address(interface_address, 0);
+  const auto wanted = parse_address(address_of(interface_address), 0);
   ifaddrs* list = nullptr;
   if (!wanted || getifaddrs(&list) != 0) return {};
   std::string name;

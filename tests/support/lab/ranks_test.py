@@ -251,6 +251,28 @@ class Forgeries(unittest.TestCase):
 
 
 class Connections(unittest.TestCase):
+    def test_go_by_the_interface_that_is_named(self):
+        adds = 'ip link add eth9 type veth peer name eth8; ip address add 10.99.0.1/32 dev eth9; ip link set eth9 up; exec "$@"'
+        for transport in ("tcp", "udp", "ucx"):
+            with self.subTest(transport=transport), Lab(hosts=2, rate="1Gbit") as lab:
+                words = [RANVIER, "bench", "--transport", transport, "--interface", "eth0", "-b", "4", "-e", "4"]
+                words += ["--samples", "1"] + ["--insecure"] * (transport == "ucx")
+                for result in lab.run(["sh", "-c", adds, "sh", *words], limit=60, environment=CLEAN):
+                    self.assertEqual((result.code, result.err), (0, ""), result)
+
+    def test_that_one_way_is_closed_to_are_no_strangers(self):
+        closes = 'if [ "$RANVIER_RANK" = 0 ]; then nft "add table inet q; add chain inet q i { type filter hook input priority 0; };'
+        closes += ' add rule inet q i iif eth0 tcp flags & (syn|ack) == syn drop"; fi; exec "$@"'
+        with Lab(hosts=2, rate="1Gbit") as lab:
+            words = [RANVIER, "bench", "-b", "4", "-e", "4", "--samples", "1", "--join-timeout", "6"]
+            waited, dialled = lab.run(["sh", "-c", closes, "sh", *words], limit=60, environment=CLEAN)
+            self.assertIn("rank 1 (it did not connect, but listens)", waited.err)
+            self.assertIn("no answer", dialled.err)
+            for result in (waited, dialled):
+                self.assertEqual(result.code, 1)
+                self.assertIn("no firewall stands between", result.err)
+                self.assertNotIn("another key", result.err)
+
     def test_between_hosts_keep_the_congestion_control_that_these_have(self):
         for name in {"bbr", "cubic"} & set(AVAILABLE.read_text().split()):
             with self.subTest(name), Lab(hosts=2, rate="1Gbit", congestion_control=name) as lab:
@@ -371,7 +393,7 @@ class OnlyHttp2(Blame):
                 self.assert_blamed(results, 2, began, bound)
                 if cuts:
                     for result in results[:2] + results[3:]:
-                        self.assertIn("rank 2 has been silent for 3.0 s", result.err)
+                        self.assertIn("has heard nothing from rank 2 for 3.0 s", result.err)
 
 
 class Replays(unittest.TestCase):
