@@ -106,9 +106,11 @@ void ControlWatch::tick(Time now, Outcome& outcome) {
     if (slept) neighbour.last_heard = now;
     const auto silence = now - *neighbour.last_heard;
     if (silence >= options_.dead_after) {
+      const RankNames& name = options_.names.rank;
       lost(rank,
-           fmt::format("{} has been silent for {:.1f} s; see whether it is stopped or its host out of reach",
-                       options_.names.rank(rank), seconds(options_.dead_after)),
+           fmt::format("{} has heard nothing from {} for {:.1f} s; see whether that one is stopped, or the way between "
+                       "their hosts broken",
+                       name(rank_), name(rank), seconds(options_.dead_after)),
            outcome);
     } else if (silence >= options_.suspect_after && !neighbour.suspected) {
       neighbour.suspected = true;

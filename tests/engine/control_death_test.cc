@@ -119,11 +119,10 @@ TEST_P(ControlDeath, WhenTwoDieAtOnceEverySurvivorNamesOneOfThem) {
 TEST_P(ControlDeath, AStoppedRankIsGivenUpAndLearnsOfItWhenItGoesOn) {
   auto world = running_world(4, {.suspect_after = 500ms, .dead_after = 1500ms});
   world[2].signal(SIGSTOP);
-  const std::string verdict =
-      "2 rank 2 has been silent for 1.5 s; see whether it is stopped or its host out of reach\n";
-  for (const std::size_t rank : {0U, 1U, 3U}) EXPECT_EQ(world[rank].line(), verdict) << "rank " << rank;
+  const auto is_verdict = testing::ContainsRegex("^2 rank [013] has heard nothing from rank 2 for 1.5 s; see whether");
+  for (const std::size_t rank : {0U, 1U, 3U}) EXPECT_THAT(world[rank].line(), is_verdict) << "rank " << rank;
   world[2].signal(SIGCONT);
-  EXPECT_EQ(world[2].line(), verdict);
+  EXPECT_THAT(world[2].line(), is_verdict);
 }
 
 TEST_P(ControlDeath, AJobThatIsStoppedAsAWholeGoesOnAsAWhole) {
