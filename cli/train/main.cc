@@ -75,6 +75,7 @@ void conclude(const Report& report, const std::string& speaker) {
   if (file != "-") fmt::print("{}", to_table(report));  // first: a file may find no room
   if (report.result.recorded) write_workload(report);
   cli::JsonFile(file).write(to_json(report));
+  if (!report.result.unsaved.empty()) throw Error(ErrorKind::config, report.result.unsaved);
 }
 
 // What suits only the workers that there are at first would end, at the first loss, a run that is to go on.
@@ -190,12 +191,13 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
       .on_step = [&](std::size_t step, std::size_t last, double loss) { progress.on_step(step, last, loss); },
       .on_evaluation = [&](const trainer::Evaluation& evaluation) { progress.on_evaluation(evaluation); },
       .on_change = [&](const trainer::ChangedPlan& changed) { progress.on_change(changed); },
+      .on_unsaved = [&](const std::string& problem) { progress.on_unsaved(problem); },
       .replan = options.plan ? trainer::Replan([&](const auto& current, const auto& wrong) {
         return plan_again(*options.plan, current, wrong, options.replan_limit);
       })
                              : nullptr,
       .is_to_pause = [&] { return members && members->is_awaited(); }};
-  trainer::Kept kept{.workers = workers};
+  trainer::Kept kept{.workers = workers, .ranks = replicas};
   const auto train = [&](Communicator& communicator) {
     return trainer::train(settings, data, communicator, events, members ? &kept : nullptr);
   };

@@ -107,7 +107,6 @@ void check_survive(const Options& options) {
   if (!options.workers || *options.workers < 2)
     refuse("workers that others start", "which end one another; give --workers, and as many as 2");
   if (run.parallel != "none") refuse("--parallel", "since a lost worker is a lost part of a model");
-  if (!run.save.empty() || !run.resume.empty()) refuse("--save and --resume", "which are of one number of workers");
   if (run.record || options.plan) refuse("--record and --plan", "which are of one number of workers");
   if (run.serve > 0) refuse("--serve", "whose guests would have to be told");
   if (run.sync == "auto") refuse("--sync auto", "whose choice is not kept; name a policy");

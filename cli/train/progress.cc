@@ -57,6 +57,11 @@ void Progress::on_change(const trainer::ChangedPlan& changed) {
   cli::say(fmt::format("step {:>6}  planned anew: {}\n", changed.step, changed.change.reason));
 }
 
+void Progress::on_unsaved(const std::string& problem) {
+  wipe();
+  cli::say(fmt::format("ranvier train: {}; training goes on, and the end of the next epoch tries again\n", problem));
+}
+
 void Progress::wipe() {
   if (!drawn_) return;
   cli::say("\r\033[K");

@@ -20,6 +20,7 @@ class Progress {
   void on_step(std::size_t step, std::size_t last_step, double loss);
   void on_evaluation(const trainer::Evaluation&);
   void on_change(const trainer::ChangedPlan&);
+  void on_unsaved(const std::string& problem);
 
  private:
   void wipe();

@@ -16,9 +16,10 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
       team_(team),
       comm_(team.replicas()),
       kept_(kept),
+      ranks_(kept != nullptr ? kept->ranks : comm_.world()),
       workers_(kept != nullptr ? kept->workers : training_ranks(settings.sync, comm_.world())),
       plan_(settings, comm_.world()),
-      identity_(identity_of(settings, data, comm_.world())),
+      identity_(identity_of(settings, data, ranks_)),
       task_(make_task(settings.model, data, settings.seed, team)),
       common_(task_->common_parameters()),
       evaluator_(*task_, team),
@@ -62,12 +63,12 @@ TrainResult Run::run(const TrainEvents& events) {
     evaluate();
     if (is_choice_open()) choose_policy();
     if (speaks() && events.on_evaluation) events.on_evaluation(result_.history.back());
-    if (is_epoch_end() || is_over()) save();
+    if (is_epoch_end() || is_over()) save(events);
     if (!is_over() && is_to_pause(events)) return pause();
   }
   if (result_.history.empty()) {  // resumed where it had ended
     evaluate();
-    save();
+    save(events);
   }
   bring_together();
   if (own_pace_) own_pace_->leave();

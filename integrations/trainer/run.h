@@ -114,6 +114,9 @@ class Run {
   void send_by(const Sending& next);
 
   // ---- After a loss, or a pause for others to join.
+  bool do_replicas_differ() const {
+    return sync_->policy().averages_parameters() || sync_->policy().meets_peers();
+  }
   bool is_to_pause(const TrainEvents& events);
   TrainResult pause();
   std::vector<std::int64_t> who_has_kept();
@@ -125,7 +128,7 @@ class Run {
   CheckpointMemory memory() { return {memory_of(buckets_.parameters()), memory_of(optimizer_->state())}; }
   void begin();
   void follow(Communicator& comm, const std::string& tuning);
-  void save();
+  void save(const TrainEvents& events);
   std::vector<std::byte> save_own();
   void restore_own(ConstBytes kept, const std::string& tuning);
 
@@ -133,6 +136,7 @@ class Run {
   ModelTeam& team_;
   Communicator& comm_;  // of those that hold the same
   Kept* const kept_;
+  const Rank ranks_;  // with which training began
   const std::size_t workers_;  // by which a step's samples are counted
   FollowedPlan plan_;
   const Identity identity_;

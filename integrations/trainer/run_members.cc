@@ -45,7 +45,7 @@ void Run::go_on_from_kept(const std::vector<std::int64_t>& has_kept) {
   const auto [parameters, optimizer] = memory();
   std::ranges::copy(kept_->parameters, parameters.begin());
   std::ranges::copy(kept_->optimizer, optimizer.begin());
-  if (sync_->policy().averages_parameters() || sync_->policy().meets_peers()) {
+  if (do_replicas_differ()) {
     if (kept_->parameters.empty()) std::ranges::fill(parameters, 0.0F);
     comm_.all_reduce(parameters);
     const auto holders = static_cast<float>(std::ranges::count(has_kept, 1));

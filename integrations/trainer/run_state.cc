@@ -21,8 +21,15 @@ void Run::begin() {
   seconds_before_ = progress.seconds;
   follow(comm_, progress.tuning);
   if (sync_->policy().levels().size() > 1) team_.require_same_nodes(sync_->node_of_rank());
-  begin_policy();
-  if (!settings_.resume.empty()) restore_own(progress.own, progress.tuning);
+  if (progress.own.empty()) {
+    if (step_ > 0)
+      synchronize_by(first_);  // of a checkpoint of survivors: periods begin at this step
+    else
+      begin_policy();
+  } else {
+    begin_policy();
+    restore_own(progress.own, progress.tuning);
+  }
   keep(step_);
 }
 
@@ -33,14 +40,29 @@ void Run::follow(Communicator& comm, const std::string& tuning) {
   comm.follow(TuningTable::parse(tuning, "the tuning table of the checkpoint"));
 }
 
-void Run::save() {
+// Survivors write what those that are started anew with all workers can go on from, as they did themselves: the first
+// one's memory, or the mean of replicas that differ. Where there is no room, training is worth more than a checkpoint:
+// the next one is tried, and only a run that ends without has failed.
+void Run::save(const TrainEvents& events) {
   if (settings_.save.empty()) return;
-  save_to(settings_.save, identity_, memory(),
-          {.step = step_,
-           .seconds = seconds_before_ + account_.seconds(),
-           .tuning = comm_.tuning().text(),
-           .own = save_own()},
-          team_);
+  Progress progress{.step = step_, .seconds = seconds_before_ + account_.seconds(), .tuning = comm_.tuning().text()};
+  CheckpointMemory saved = memory();
+  std::vector<float> mean;
+  if (comm_.world() == ranks_) {
+    progress.own = save_own();
+  } else if (do_replicas_differ()) {
+    mean.assign(saved.parameters.begin(), saved.parameters.end());
+    comm_.all_reduce(mean, {.op = ReduceOp::average});
+    saved.parameters = mean;
+  }
+  try {
+    save_to(settings_.save, identity_, saved, std::move(progress), team_);
+    result_.unsaved.clear();
+  } catch (const Error& problem) {
+    if (problem.kind() != ErrorKind::config) throw;
+    result_.unsaved = problem.what();
+    if (!is_over() && events.on_unsaved) events.on_unsaved(result_.unsaved);
+  }
 }
 
 // What its codecs hold back, its policy's state, its share of the samples and, where replicas differ, its own.

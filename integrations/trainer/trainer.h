@@ -118,6 +118,7 @@ struct TrainResult {
   double mean_waiting_seconds = 0;
   std::optional<RecordedStep> recorded;  // where that was asked for
   std::vector<ChangedPlan> changes;      // of the plan, in their order
+  std::string unsaved;                // why there is no checkpoint of the end, where there was to be one
   bool is_paused = false;                // it has ended where TrainEvents::is_to_pause says so, and all else is empty
 };
 
@@ -126,6 +127,7 @@ struct TrainResult {
 // optimizers hold begins anew.
 struct Kept {
   std::size_t workers = 1;  // that a step's samples are counted by: those with which training began
+  Rank ranks = 1;           // with which it began, those that only serve among them
   std::size_t step = 0;
   double seconds = 0;
   std::vector<float> parameters = {};
@@ -138,6 +140,7 @@ struct TrainEvents {
   std::function<void(std::size_t step, std::size_t last_step, double loss)> on_step;
   std::function<void(const Evaluation&)> on_evaluation;
   std::function<void(const ChangedPlan&)> on_change;
+  std::function<void(const std::string& problem)> on_unsaved = {};  // a checkpoint could not be written; it goes on
   Replan replan = {};                      // what to do by a plan that was wrong
   std::function<bool()> is_to_pause = {};  // asked behind evaluations, where there is what to go on from
 };

@@ -134,6 +134,20 @@ class Words(TrainingTest):
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn("File too large", result.stderr)
 
+    def test_a_checkpoint_that_finds_no_room_costs_neither_training_nor_its_result(self):
+        # 640 samples, 2 workers x 16: 20 steps an epoch.
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (200 << 10, 200 << 10))
+
+        words = ("--workers", "2", "--transport", "tcp", "--epochs", "3", "--steps", "45", "--model", "mlp", "--json", "-")
+        result = self.train(*words, "--save", str(self.folder / "large"), preexec_fn=limit)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertEqual(json.loads(result.stdout)["steps"], 45)
+        warned = [line for line in result.stderr.splitlines() if "training goes on" in line]
+        self.assertEqual(len(warned), 2, result.stderr)
+        self.assertIn("File too large", warned[0])
+        self.assertIn("cannot write the checkpoint", result.stderr.splitlines()[-1])
+
     def test_a_run_goes_on_where_stderr_takes_nothing(self):
         with open("/dev/full", "w") as full:
             for workers in ("1", "2"):

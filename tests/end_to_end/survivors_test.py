@@ -74,6 +74,25 @@ class Survivors(TrainingTest):
                 self.assertEqual(len(run["groups"]), 5 - lost, "each has one")
                 self.assertLess(run["history"][-1]["test_loss"], 1.5)
 
+    def test_their_checkpoints_are_what_all_workers_go_on_from(self):
+        # Of policies whose replicas differ it is their mean. 4 workers x 16 of 640 samples: 10 steps an epoch.
+        for sync in ("bsp", "local:7", "async", "group"):
+            with self.subTest(sync=sync):
+                file = str(self.folder / f"checkpoint-{sync[:5]}")
+                words = ("--sync", sync, "--epochs", "6", "--evaluate-every", "4", "--save", file)
+                lossy = self.survive((1,), *words, "--speeds", "0.1,0.1,0.1,0.1", "--steps", "38")
+                self.assertEqual((lossy["lost_workers"], lossy["steps"]), (1, 38))
+                run = self.results(*words[:4], "--workers", "4", "--steps", "39", "--resume", file, "--survive")
+                self.assertEqual((run["steps"], run["settings"]["workers"]), (39, 4))
+                self.assertAlmostEqual(run["history"][-1]["test_loss"], lossy["history"][-1]["test_loss"], delta=0.1)
+
+    def test_their_checkpoints_before_a_loss_are_as_others(self):
+        words = ("--workers", "2", "--sync", "local:7", "--compress", "int8", "--epochs", "2", "--survive")
+        file = str(self.folder / "checkpoint")
+        whole = self.results(*words, "--steps", "27")
+        self.results(*words, "--steps", "20", "--save", file)
+        self.assertEqual(self.results(*words, "--steps", "27", "--resume", file)["parameter_hash"], whole["parameter_hash"])
+
     def test_workers_in_step_go_on_without_those_that_are_lost(self):
         for words, losses in (
             (("--sync", "bsp", "--compress", "int8"), (1,)),

@@ -291,7 +291,6 @@ class Policies(TrainingTest):
             (("--optimizer", "adamw", "--compress", "dgc:0.1"), "takes the place of plain SGD's", "--optimizer adamw"),
             (("--optimizer", "lars", "--compress", "demo"), "takes the place of plain SGD's"),
             (("--sync", "gossip", "--survive"), "--survive does not go with --sync gossip"),
-            (("--survive", "--save", "x"), "--survive does not go with --save"),
         ):
             with self.subTest(words=words):
                 self.assert_sentence(self.train("--workers", "4", *words), 2, *parts)
