@@ -140,9 +140,10 @@ def count_beside(group: ProcessGroup, made: ProcessGroup) -> None:
     _beside.setdefault(group, weakref.WeakSet()).add(made)
 
 
-def is_ours(group: ProcessGroup) -> bool:
-    """Whether ranvier serves its CPU tensors."""
-    return torch.device("cpu") in group._device_types and group._get_backend(torch.device("cpu")).name() == "ranvier"
+def is_ours(group: ProcessGroup, kind: str = "cpu") -> bool:
+    """Whether ranvier serves its tensors on devices of that kind."""
+    device = torch.device(kind)
+    return device in group._device_types and group._get_backend(device).name() == "ranvier"
 
 
 # What TORCH_DISTRIBUTED_DEBUG=DETAIL puts around a backend.

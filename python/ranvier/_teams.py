@@ -32,7 +32,11 @@ class Team:
         """In place, `weight` times this rank's values. The bytes given."""
         given = 0
         for flat in self._together(tensors):
-            dist.all_reduce(flat.mul_(weight / len(self.ranks)), group=self.group)
+            divides = _library.is_ours(self.group, flat.device.type)  # behind the sum, and rounds once
+            factor = weight if divides else weight / len(self.ranks)
+            if factor != 1:
+                flat.mul_(factor)
+            dist.all_reduce(flat, dist.ReduceOp.AVG if divides else dist.ReduceOp.SUM, group=self.group)
             given += flat.numel() * flat.element_size()
         return given
 

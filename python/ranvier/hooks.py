@@ -54,7 +54,9 @@ from ranvier.plans import Plan
 Hook = Callable[["CompressionState", dist.GradBucket], torch.futures.Future[Tensor]]
 
 
-def hook(spec: str | Plan, group: dist.ProcessGroup | None = None) -> "tuple[CompressionState, Hook]":
+def hook(
+    spec: str | Plan, group: dist.ProcessGroup | None = None, *, scaler: torch.amp.GradScaler | None = None
+) -> "tuple[CompressionState, Hook]":
     """What DDP.register_comm_hook takes. `spec` is a codec's or a preset's name, "powersgd:4", "acpsgd:4", "thc:8",
     "switchml" or "none"; `group` the one that DDP was given; none: the default group.
 
@@ -63,6 +65,9 @@ def hook(spec: str | Plan, group: dist.ProcessGroup | None = None) -> "tuple[Com
     a factor, rank 0 plans again for 2 s at most while the others wait, all ranks go on by the codec and the algorithms that
     come out of it, and rank 0 says so in a warning; `changes` of the state has them. Buckets stay as DDP has made them, and
     so does a codec that has momentum.
+
+    `scaler`, where losses are scaled by one: gradients are coded without its factor, which changes from time to time, so that
+    what is held back of one step suits the next. On a GPU its factor is read once a step, which waits for the device.
 
     Codes travel in a process group of their own, of the same ranks: all of them call, at the same point between what
     else they do in `group`, and no rank outside of it. Which groups a rank has besides does not matter. It stays, with some
@@ -73,8 +78,8 @@ def hook(spec: str | Plan, group: dist.ProcessGroup | None = None) -> "tuple[Com
     "strong" and "extreme"; momentum=) takes the place of the optimizer's, which then has to be 0.
     """
     if isinstance(spec, Plan):
-        return CompressionState(spec.compress, group, spec), compress
-    return CompressionState(spec, group), compress
+        return CompressionState(spec.compress, group, spec, scaler), compress
+    return CompressionState(spec, group, None, scaler), compress
 
 
 def compress(state: "CompressionState", bucket: dist.GradBucket, *others: Any) -> torch.futures.Future[Tensor]:
@@ -91,11 +96,20 @@ class CompressionState:
     """A codec, and what it holds back of each parameter's gradients.
 
     A copy that was pickled takes the default group, and what it holds goes to parameters in the order in which DDP
-    brings them: for the same model under the same settings of DDP. load_state_dict goes by names.
+    brings them: for the same model under the same settings of DDP. load_state_dict goes by names. A copy has no `scaler`
+    either; where losses are scaled, set it.
     """
 
-    def __init__(self, spec: str, group: dist.ProcessGroup | None = None, plan: Plan | None = None) -> None:
+    def __init__(
+        self,
+        spec: str,
+        group: dist.ProcessGroup | None = None,
+        plan: Plan | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
         self.spec = spec
+        self.scaler = scaler
+        self._factor = 1.0  # the scaler's, in this step
         self.plain_buckets = 0  # that went uncompressed, since a value was NaN, infinite or beyond 2^50
         self._memories = Memories(spec)
         self._number = 0  # of the next bucket: what is random follows from it
@@ -238,6 +252,7 @@ class CompressionState:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.spec = state["spec"]
+        self.scaler, self._factor = None, 1.0
         self.plain_buckets = state["plain_buckets"]
         self._world, self._speakers = state.get("world", 0), state.get("speakers", [])
         self._memories = Memories(self.spec)
@@ -260,7 +275,10 @@ class CompressionState:
         _require_dense_and_real(buffer, parameters, exchange)
         if self._begins:
             self._begin_alike(buffer.device)
+        if bucket.index() == 0:
+            self._factor = float(self.scaler.get_scale()) if self.scaler is not None and self.scaler.is_enabled() else 1.0
         number, self._number = self._number, self._number + 1
+        factor = self._factor
         behind = Behind(buffer.device)
         if self._followed:
             self._time(self._followed, bucket, behind)
@@ -279,7 +297,7 @@ class CompressionState:
                 self._judging.result()  # of this thread, so that it is done, or has failed
             assert self._way is not None
             wire, exchange = self._way
-            finish = self._begin(wire, exchange, buffer, parameters, number)
+            finish = self._begin(wire, exchange, buffer, parameters, number, factor)
             if isinstance(exchange, Lossy):
                 self._waiter.submit(run, finish)
                 return False
@@ -299,13 +317,15 @@ class CompressionState:
             self._memories.leave_their_world(keeps_steps(exchange))
 
     def _begin(
-        self, wire: Wire, exchange: Exchange, buffer: Tensor, parameters: list[Tensor], number: int
+        self, wire: Wire, exchange: Exchange, buffer: Tensor, parameters: list[Tensor], number: int, factor: float
     ) -> Callable[[], bool]:
         """The buffer has the average once what this returns has been called, on any thread; True."""
         # float16 and bfloat16 are encoded as they are: float32 holds each of their values. What goes plain keeps wider
         # types. float32 on the CPU is averaged where it lies: DDP looks at the bucket again when it has the average.
         exact = on_host(buffer.detach()).to(torch.promote_types(buffer.dtype, torch.float32))
         wire.device, wire.floats = wire.device_for(buffer.device), exact.dtype == torch.float32
+        if factor != 1:
+            exact.div_(factor)
         memory = self._memories.of(parameters, exchange.kinds)
         memory.pay(exact, exchange.kinds)
         values = exact if isinstance(exchange, Plain) else exact.float()
@@ -324,6 +344,8 @@ class CompressionState:
         def finish() -> bool:
             if arrived is not None:
                 arrived()
+            if factor != 1:
+                values.mul_(factor)
             if values.data_ptr() != buffer.data_ptr():
                 buffer.copy_(values)
             if self._times:

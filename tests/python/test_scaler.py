@@ -1,4 +1,5 @@
-"""torch.amp.GradScaler under ranvier.attach: what one rank finds infinite, and who leaves the step out."""
+"""torch.amp.GradScaler under ranvier.attach: what one rank finds infinite, and who leaves the step out; and under ranvier.hook,
+by which what is held back is in no step's factor."""
 
 import pytest
 import ranvier
@@ -6,6 +7,7 @@ import torch
 from ranks import on_ranks
 from torch import nn
 from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
 
 WORLD = 4
 STEPS = 6
@@ -164,3 +166,30 @@ def test_at_its_own_pace_who_skips_pushes_nothing(spec):
     ranks = on_ranks(2, at_its_own_pace, spec, backend="gloo")
     assert [steps for _, steps in ranks] == [STEPS, STEPS - 1]
     assert ranks[0][0].isfinite().all() and torch.equal(ranks[0][0], ranks[1][0])
+
+
+def by_a_hook(rank, world, spec):
+    """Where steps led without a scaler, with one whose factor grows in each, and with one that the hook is not told of."""
+    ends = []
+    for enabled, told in ((False, True), (True, True), (True, False)):
+        net = DistributedDataParallel(network(), bucket_cap_mb=0.0001)  # several buckets
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        # Powers of two: what it scales has the same bits afterwards.
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=1, enabled=enabled)
+        state, hook = ranvier.hook(spec, scaler=scaler if told else None)
+        net.register_comm_hook(state, hook)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(net, rank, step)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        assert scaler.get_scale() == (2.0 ** (8 + STEPS) if enabled else 1)
+        ends.append(flat(net.module))
+    return ends
+
+
+@pytest.mark.parametrize("spec", ["topk:0.1+int8", "dgc:0.1,clip=1", "powersgd:1", "delta+int4", "normalize+int4"])
+def test_what_a_hook_holds_back_is_of_gradients_without_the_factor(spec):
+    for plain, told, untold in on_ranks(2, by_a_hook, spec, backend="gloo"):
+        assert torch.equal(plain, told)
+        assert not torch.equal(plain, untold)

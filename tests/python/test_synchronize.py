@@ -534,6 +534,26 @@ def test_what_cannot_be_is_refused_at_the_start():
     assert on_ranks(2, refused, backend="gloo") == [2, 2]
 
 
+def of_short_floats(rank, world, samples):
+    net = network().to(torch.bfloat16)
+    optimizer = optimizer_for("sgd", net)
+    sync = ranvier.attach(net, optimizer, "local:1", samples=samples[rank])
+    before = [p.detach().clone() for p in net.parameters()]
+    for parameter in net.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    for _ in range(20):
+        optimizer.step()
+    sync.finish()
+    return [(p.detach() - b).abs().max().item() / b.abs().max().item() for p, b in zip(net.parameters(), before, strict=True)]
+
+
+def test_averages_of_short_floats_are_rounded_behind_the_sum():
+    for moved in on_ranks(3, of_short_floats, (1, 1, 1), backend="ranvier"):
+        assert moved == [0] * len(moved)  # a third of each of three would be another value for one in seven
+    for moved in on_ranks(3, of_short_floats, (1, 2, 3), backend="ranvier"):
+        assert max(moved) < 0.1
+
+
 def given_what_counts_nothing(rank, world):
     net = network()
     sgd = optimizer_for("sgd", net)
