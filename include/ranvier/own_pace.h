@@ -36,6 +36,8 @@ struct OwnPaceOptions {
   // Of the optimizer, where that is u = m u + g and what it changes is along u: servers then hold what all momenta lead
   // to (GroupMomentum in ranvier/async_group.h), for 4 bytes a parameter. 0: they do not look ahead.
   double momentum = 0;
+  // It comes with a u, of steps before these: what its first update is tells how large.
+  bool has_velocity = false;
 };
 
 class OwnPace {

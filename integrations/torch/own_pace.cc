@@ -25,9 +25,9 @@ struct OwnPaceHandle : torch::CustomClassHolder {
   // `group`: a ranvier backend of its own, by the name of the CPU. Tensors of `rows` and `columns` each.
   OwnPaceHandle(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const std::string& sync,
                 const at::Tensor& parameters, double samples, const std::string& compress, double momentum,
-                const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& columns)
+                bool has_velocity, const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& columns)
       : comm(communicator_of(*group->getBackend(c10::DeviceType::CPU))), pace(translating_errors([&] {
-          OwnPaceOptions options{.samples = samples, .compress = compress, .momentum = momentum};
+          OwnPaceOptions options{.samples = samples, .compress = compress, .momentum = momentum, .has_velocity = has_velocity};
           for (std::size_t i = 0; i < rows.size(); ++i)
             options.tensors.push_back({.id = i,
                                        .rows = static_cast<std::size_t>(rows[i]),
@@ -96,7 +96,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
   using Numbers = std::vector<std::int64_t>;
   using Handle = c10::intrusive_ptr<OwnPaceHandle>;
   library.class_<OwnPaceHandle>("OwnPace")
-      .def(torch::init<Group, std::string, at::Tensor, double, std::string, double, Numbers, Numbers>())
+      .def(torch::init<Group, std::string, at::Tensor, double, std::string, double, bool, Numbers, Numbers>())
       .def("step", &OwnPaceHandle::step)
       .def("set_samples", [](const Handle& self, double samples) { self->set_samples(samples); })
       .def("meet", &OwnPaceHandle::meet)

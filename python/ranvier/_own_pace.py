@@ -211,7 +211,7 @@ class OwnPace(Attached):
         columns = [p.numel() // max(row, 1) for p, row in zip(self._parameters, rows, strict=True)]
         self._pace = torch.classes.ranvier.OwnPace(
             self._connection.boxed(), self.spec, flat(self._parameters), self._samples, self.compress,
-            heavy_ball(self._optimizer), rows, columns,
+            heavy_ball(self._optimizer), self._remembers(), rows, columns,
         )  # fmt: skip
         if self._residual is not None and self._residual.numel() > 0:
             self._pace.owe(self._residual.to("cpu", torch.float32))

@@ -102,6 +102,7 @@ class ByServers final : public OwnPace::Way {
         shares_(groups_.size(), 1 / static_cast<double>(groups_.size())),
         momentum_(agreed_momentum(comm, policy, options.momentum)),
         velocity_(momentum_ > 0 ? held_.size() : 0),
+        has_velocity_(options.has_velocity),
         samples_(options.samples),
         all_samples_(sum(gather(comm, samples_))),  // all are here then, whenever they take their first step
         server_(comm, *policy.server(), parameters, 0, {.compress = options.compress, .tensors = options.tensors}),
@@ -163,8 +164,8 @@ class ByServers final : public OwnPace::Way {
     if (all.rate > 0) rate_ = all.rate;
     const AsyncGroup::Brought brought{.samples = all.samples, .rate = rate_};
     for (float& each : update_) each = static_cast<float>(each / rate_);
-    // An optimizer may come with a momentum: as if that had always been what it is.
-    if (exchanges_ == 0) std::copy_n(update_.begin(), velocity_.size(), velocity_.begin());
+    // As if that had always been what it is.
+    if (exchanges_ == 0 && has_velocity_) std::copy_n(update_.begin(), velocity_.size(), velocity_.begin());
     group_->exchange(update_, samples, brought, std::min(1.0, all.samples / all_samples_), held_);
     ++exchanges_;
     return true;
@@ -215,6 +216,7 @@ class ByServers final : public OwnPace::Way {
   std::vector<double> shares_;
   const double momentum_;        // of the optimizer
   std::vector<float> velocity_;  // what its group pushed last, before it looked ahead
+  const bool has_velocity_;      // which the optimizer came with
   double samples_;               // of a step of this rank
   double all_samples_;           // of everybody's, as of when they last met
   ParameterServer server_;

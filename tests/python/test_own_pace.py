@@ -130,9 +130,9 @@ def with_momentum(rank, world, nesterov):
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_the_momentum_of_sgd_looks_ahead_to_what_others_push(nesterov):
     u, pushed = 0.0, 0.0  # by a gradient of 1
-    for step in range(4):
+    for _ in range(4):
         u = 0.5 * u + 1
-        pushed += u if step == 0 and not nesterov else 1 + 0.5 * u
+        pushed += 1 + 0.5 * u
     for weight in on_ranks(2, with_momentum, nesterov, backend="gloo"):
         assert torch.allclose(weight, torch.full((1, 5), 8 - 0.5 * pushed * (1 + 2) / 2))
 

@@ -54,24 +54,24 @@ TEST(OwnPace, EveryUpdateIsAppliedOnceByItsShareOfSamplesHoweverManyStepsEachRan
       });
 }
 
-// Of u = m u + g each pushes g + m u where others push once meanwhile, and what it came with as it is; one rank alone
-// has nobody to look ahead to.
+// Of u = m u + g each pushes g + m u where others push once meanwhile, and what it came with as it is, since nobody has
+// looked ahead by it; one rank alone has nobody to look ahead to.
 TEST(OwnPace, AnOptimizersMomentumLooksAheadToWhatOthersPush) {
   static constexpr float momentum = 0.5F;
   constexpr int steps = 6;
-  for (const Rank world : {1, 2})
-    run_ranks(world, [&](Communicator& comm) {
+  for (const auto& [world, came_with] : {std::pair<Rank, float>(1, 3), {2, 3}, {2, 0}})
+    run_ranks(world, [&, world = world, came_with = came_with](Communicator& comm) {
       std::vector<float> x(parameters, 8);
-      OwnPace pace(comm, *policy("async:staleness=0"), x, {.momentum = momentum});
-      const auto pushes = [world](float gradient) {
-        float u = 3, sum = 0;
+      OwnPace pace(comm, *policy("async:staleness=0"), x, {.momentum = momentum, .has_velocity = came_with > 0});
+      const auto pushes = [world, came_with](float gradient) {
+        float u = came_with, sum = 0;
         for (int step = 0; step < steps; ++step) {
           u = momentum * u + gradient;
-          sum += world == 1 || step == 0 ? u : gradient + momentum * u;
+          sum += world == 1 || (step == 0 && came_with > 0) ? u : gradient + momentum * u;
         }
         return sum / static_cast<float>(world);
       };
-      float u = 3;  // of a checkpoint, say
+      float u = came_with;  // of a checkpoint, say
       for (int step = 0; step < steps; ++step) {
         u = momentum * u + static_cast<float>(1 + comm.rank());
         descend(x, u);
@@ -79,7 +79,7 @@ TEST(OwnPace, AnOptimizersMomentumLooksAheadToWhatOthersPush) {
       }
       pace.meet(x, OwnPace::Then::ends);
       const float all = pushes(1) + (world > 1 ? pushes(2) : 0);
-      for (const float each : x) ASSERT_NEAR(each, 8 - rate * all, 1e-5) << "world " << world;
+      for (const float each : x) ASSERT_NEAR(each, 8 - rate * all, 1e-5) << "world " << world << ", " << came_with;
     });
 }
 
