@@ -6,6 +6,8 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "ranvier/error.h"
 
@@ -13,6 +15,14 @@ namespace ranvier::engine {
 namespace {
 
 ConstBytes bytes_of(const ConstTypedSpan& span) { return {static_cast<const std::byte*>(span.data), span.bytes()}; }
+
+// Tags from here on are of messages that ranvier itself sends, codes and sparse gradients: they tell a program nothing.
+constexpr std::uint64_t first_own_tag = std::uint64_t{1} << 40;
+
+std::string described(std::string_view call, std::uint64_t bytes, const std::string& other_end, std::uint64_t tag) {
+  if (tag >= first_own_tag) return fmt::format("{} of {} B of ranvier's own {}", call, bytes, other_end);
+  return fmt::format("{} of {} B {} with tag {}", call, bytes, other_end, tag);
+}
 
 }  // namespace
 
@@ -49,7 +59,7 @@ Progress SendOperation::advance(Transport& transport, bool briefly) {
 }
 
 std::string SendOperation::describe() const {
-  return fmt::format("send of {} B to {} with tag {}", header_.bytes, messages_.rank_names()(to_), header_.tag);
+  return described("send", header_.bytes, "to " + messages_.rank_names()(to_), header_.tag);
 }
 
 void RecvOperation::begin() { messages_.post(*this); }
@@ -69,8 +79,7 @@ Progress RecvOperation::advance(Transport& transport, bool /*briefly*/) {
 }
 
 std::string RecvOperation::describe() const {
-  return fmt::format("recv of {} B from {} with tag {}", data_.bytes(),
-                     from_ < 0 ? std::string("any rank") : messages_.rank_names()(from_), tag_);
+  return described("recv", data_.bytes(), "from " + (from_ < 0 ? "any rank" : messages_.rank_names()(from_)), tag_);
 }
 
 std::optional<Expected> RecvOperation::expects() const {

@@ -43,6 +43,17 @@ TEST(FailureNewsTest, AMessageThatHasArrivedIsReceived) {
   EXPECT_THAT(refusal([&] { lacking.wait(); }, ErrorKind::aborted), HasSubstr("enough"));
 }
 
+TEST(FailureNewsTest, TagsThatNoProgramGaveAreNotShown) {
+  const auto ranks = two_ranks();
+  std::vector<float> theirs(2), own(2);
+  Work of_program = ranks[0]->start_recv(theirs, 1, 98);
+  Work of_codes = ranks[0]->start_recv(own, 1, std::uint64_t{1} << 63);
+  ranks[0]->abort("enough");
+  EXPECT_THAT(refusal([&] { of_program.wait(); }, ErrorKind::aborted), HasSubstr("recv of 8 B from rank 1 with tag 98"));
+  const std::string said = refusal([&] { of_codes.wait(); }, ErrorKind::aborted);
+  EXPECT_THAT(said, HasSubstr("recv of 8 B of ranvier's own from rank 1 failed"));
+}
+
 // On return from abort() its memory is the caller's, whatever was on its way.
 TEST(FailureNewsTest, NothingReadsMemoryAfterAnAbort) {
   const auto ranks = two_ranks();
