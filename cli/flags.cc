@@ -273,7 +273,8 @@ double link_rate_of(const std::string& word, std::string_view or_several) {
 
 void add_listening(CLI::App& app, std::string& interface_address, std::uint64_t& sockets, PortRange& ports,
                    SecurityOptions& security) {
-  app.add_option("--interface", interface_address, "address to listen on, or an interface that has one (default: all of this host's)")
+  app.add_option("--interface", interface_address,
+                 "address to listen on, or an interface that has one (default: all of this host's)")
       ->envname("RANVIER_INTERFACE")
       ->type_name("ADDRESS");
   add_count(app, "--sockets", sockets, "of tcp or grpc for each link, where one is held below the line's rate", 1,

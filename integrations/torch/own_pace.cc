@@ -27,7 +27,8 @@ struct OwnPaceHandle : torch::CustomClassHolder {
                 const at::Tensor& parameters, double samples, const std::string& compress, double momentum,
                 bool has_velocity, const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& columns)
       : comm(communicator_of(*group->getBackend(c10::DeviceType::CPU))), pace(translating_errors([&] {
-          OwnPaceOptions options{.samples = samples, .compress = compress, .momentum = momentum, .has_velocity = has_velocity};
+          OwnPaceOptions options{
+              .samples = samples, .compress = compress, .momentum = momentum, .has_velocity = has_velocity};
           for (std::size_t i = 0; i < rows.size(); ++i)
             options.tensors.push_back({.id = i,
                                        .rows = static_cast<std::size_t>(rows[i]),

@@ -19,8 +19,7 @@ struct Checkpoint {
   double seconds = 0;       // of training, up to here
   std::string tuning = {};  // what "auto" chose by, as TuningTable::text: other choices would add in another order
   std::vector<float> parameters;
-  std::vector<float>
-      momentum;  // all that the optimizer keeps: as many floats as there are parameters, or twice as many
+  std::vector<float> momentum;  // all that the optimizer keeps: one or two floats for a parameter, and a few
   std::vector<std::vector<std::byte>> rank_state = {};  // what each rank has of its own: a codec's residuals, a replica
 };
 

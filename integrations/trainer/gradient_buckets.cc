@@ -91,6 +91,12 @@ void GradientBuckets::exchange_by(Exchange& exchange, bool early) {
 }
 
 GradientBuckets::~GradientBuckets() {
+  for (const auto& bucket : buckets_) {
+    try {
+      if (bucket.averaging) bucket.averaging->wait();  // into gradients_
+    } catch (const std::exception&) {                  // which has been told where it was waited for, or by what failed
+    }
+  }
   for (auto& tensor : tensors_) torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
 }
 

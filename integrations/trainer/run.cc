@@ -51,6 +51,7 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
 
 TrainResult Run::run(const TrainEvents& events) {
   begin();
+  if (has_gone_on_ && step_ > 0 && is_evaluation_due() && look_again(events)) return pause();
 
   while (step_ < last_step_ && !reached_target()) {
     const double loss = own_pace_ ? train_at_own_pace(next_evaluation()) : train_one_step();
@@ -59,12 +60,7 @@ TrainResult Run::run(const TrainEvents& events) {
     if (own_pace_ && step_ < last_step_) judge_pace(events);
     if (speaks() && events.on_step) events.on_step(step_, last_step_, loss);
     if (is_first_choice_due() || (speeds_are_new_ && !is_evaluation_due() && is_choice_open())) choose_policy();
-    if (!is_evaluation_due()) continue;
-    evaluate();
-    if (is_choice_open()) choose_policy();
-    if (speaks() && events.on_evaluation) events.on_evaluation(result_.history.back());
-    if (is_epoch_end() || is_over()) save(events);
-    if (!is_over() && is_to_pause(events)) return pause();
+    if (is_evaluation_due() && look(events)) return pause();
   }
   if (result_.history.empty()) {  // resumed where it had ended
     evaluate();
@@ -73,6 +69,22 @@ TrainResult Run::run(const TrainEvents& events) {
   bring_together();
   if (own_pace_) own_pace_->leave();
   return conclude();
+}
+
+// All together, behind a step at which that is due. True where they are to pause for others to join.
+bool Run::look(const TrainEvents& events) {
+  evaluate();
+  if (is_choice_open()) choose_policy();
+  if (speaks() && events.on_evaluation) events.on_evaluation(result_.history.back());
+  if (is_epoch_end() || is_over()) save(events);
+  return !is_over() && is_to_pause(events);
+}
+
+// Somebody may have been lost in the middle of it, or while the checkpoint was written.
+bool Run::look_again(const TrainEvents& events) {
+  if (result_.history.empty() || result_.history.back().step < step_) return look(events);
+  if (is_epoch_end() || is_over()) save(events);
+  return false;
 }
 
 // ---- When.

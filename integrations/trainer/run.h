@@ -62,6 +62,8 @@ class Run {
   bool is_evaluation_due() const;
   std::size_t next_evaluation() const;
   void evaluate();
+  bool look(const TrainEvents& events);
+  bool look_again(const TrainEvents& events);
   void bring_together();
   TrainResult conclude();
 
@@ -114,9 +116,7 @@ class Run {
   void send_by(const Sending& next);
 
   // ---- After a loss, or a pause for others to join.
-  bool do_replicas_differ() const {
-    return sync_->policy().averages_parameters() || sync_->policy().meets_peers();
-  }
+  bool do_replicas_differ() const { return sync_->policy().averages_parameters() || sync_->policy().meets_peers(); }
   bool is_to_pause(const TrainEvents& events);
   TrainResult pause();
   std::vector<std::int64_t> who_has_kept();
@@ -136,7 +136,8 @@ class Run {
   ModelTeam& team_;
   Communicator& comm_;  // of those that hold the same
   Kept* const kept_;
-  const Rank ranks_;  // with which training began
+  const Rank ranks_;           // with which training began
+  bool has_gone_on_ = false;   // behind a loss or a pause
   const std::size_t workers_;  // by which a step's samples are counted
   FollowedPlan plan_;
   const Identity identity_;

@@ -61,8 +61,7 @@ void Run::go_on_from_kept(const std::vector<std::int64_t>& has_kept) {
   // Periods begin anew at this step, which was not known when the policy was made.
   synchronize_by(first_);
   keep(step_);
-  const std::size_t seen = result_.history.empty() ? 0 : result_.history.back().step;
-  if (step_ > seen && is_evaluation_due()) evaluate();
+  has_gone_on_ = true;
 }
 
 // The last look may have been lost on some, and newcomers have seen none: what `root` has seen counts.

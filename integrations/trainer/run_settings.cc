@@ -85,6 +85,7 @@ Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world
                 // Whether and by what steps are judged: only all together can change a plan.
                 {"--plan", settings.tuning.text() + exact(settings.planned.step) + ' ' +
                                exact(settings.planned.waiting) + (settings.planned_unequal ? " unequal" : "")},
+                {"--serve", settings.serve > 0 ? "on" : "off"},
                 {"--record", settings.record ? "on" : "off"},
                 {"--save", settings.save.empty() ? "off" : "on"},
                 {"--resume", settings.resume.empty() ? "off" : "on"}});

@@ -181,14 +181,14 @@ class ServerTraining final : public OwnPaceTraining {
   const std::optional<GroupRule> group_rule_;
   const OwnPaceWorker worker_;
   const OwnPaceStart start_;
-  WorkerSpeeds speeds_;          // of workers
-  const std::size_t workers_;    // the first ranks; the others serve and do nothing else
-  std::vector<std::byte> kept_;  // of a checkpoint, until there is the server
-  std::vector<float> owed_;      // to this rank's gradients, until there is the next group
-  std::vector<float> velocity_;  // of this rank's group; of a policy without groups there is none
+  WorkerSpeeds speeds_;                // of workers
+  const std::size_t workers_;          // the first ranks; the others serve and do nothing else
+  std::vector<std::byte> kept_;        // of a checkpoint, until there is the server
+  std::vector<float> owed_;            // to this rank's gradients, until there is the next group
+  std::vector<float> velocity_;        // of this rank's group; of a policy without groups there is none
+  std::unique_ptr<AsyncGroup> group_;  // outlives the server, whose answer may be under way into its memory
   std::unique_ptr<ParameterServer> server_;
   std::unique_ptr<ParameterGuests> guests_;  // of rank 0
-  std::unique_ptr<AsyncGroup> group_;
   std::vector<std::size_t> shares_;
   std::vector<int> groups_;
   std::vector<int> next_groups_;  // that are being formed; none

@@ -18,12 +18,14 @@ TrainResult train(const TrainSettings& settings, const Dataset& data, Communicat
                   Kept* kept) {
   if (settings.threads > 0) at::set_num_threads(settings.threads);
   at::manual_seed(settings.seed);
-  std::optional<ModelTeam> team;  // outlives a failure: its groups are told why before they are left
+  // Both outlive a failure: groups are told why before they are left, and what is under way into the run's memory ends.
+  std::optional<ModelTeam> team;
+  std::optional<Run> run;
   const auto abort = [&](const std::string& reason) { team ? team->abort(reason) : comm.abort(reason); };
   try {
     require_equal_terms(comm, terms_of(settings, data, comm.world()));  // before anything that follows from them
     team.emplace(comm, parse_division(settings.parallel));
-    return Run(settings, data, *team, kept).run(events);
+    return run.emplace(settings, data, *team, kept).run(events);
   } catch (const c10::Error& problem) {
     abort("rank " + std::to_string(comm.rank()) + " failed in torch");
     throw Error(ErrorKind::internal, std::string("torch failed: ") + problem.what_without_backtrace());

@@ -43,24 +43,24 @@ struct TrainSettings {
   double momentum = 0.9;           // of adamw and lamb the first moment's decay
   double weight_decay = 0;
   std::uint64_t seed = 0;
-  std::string compress = "none";         // spec of an Exchange
-  std::string sync = "bsp";              // spec of a SyncPolicy
-  std::string parallel = "none";         // how a model is divided among workers: parse_division()
-  std::uint16_t serve = 0;               // > 0: a port for guests of the policy's parameter servers, on rank 0
-  std::string place = {};                // "node=2": nodes of so many workers, where they are not hosts
-  UnequalWorkers unequal = {};           // slowed down on purpose
-  double sample_ms = 0;                  // > 0: what computing a sample lasts at speed 1, made longer by sleeping
-  bool split_by_speed = false;           // samples of a step in proportion to measured speed, else evenly
+  std::string compress = "none";  // spec of an Exchange
+  std::string sync = "bsp";       // spec of a SyncPolicy
+  std::string parallel = "none";  // how a model is divided among workers: parse_division()
+  std::uint16_t serve = 0;        // > 0: a port for guests of the policy's parameter servers, on rank 0
+  std::string place = {};         // "node=2": nodes of so many workers, where they are not hosts
+  UnequalWorkers unequal = {};    // slowed down on purpose
+  double sample_ms = 0;           // > 0: what computing a sample lasts at speed 1, made longer by sleeping
+  bool split_by_speed = false;    // samples of a step in proportion to measured speed, else evenly
   // A bucket starts on its way once it holds so many. Where gradients stay in the memory of this machine and are 1 MiB
   // at most they start at the end of backward, as one bucket unless they are coded.
   std::size_t bucket_bytes = 256 << 10;
-  int threads = 1;                       // of this worker's arithmetic; 0: as OMP_NUM_THREADS says
-  bool record = false;                   // what the first steps consist of, see TrainResult::recorded
-  TuningTable tuning = {};               // what the communicator's "auto" follows, of a plan
-  StepSeconds planned = {};              // above 0: where steps take much longer or shorter, it is planned again
-  bool planned_unequal = false;          // of unequal workers: only the mean of many steps tells
-  std::filesystem::path save;            // empty: nowhere
-  std::filesystem::path resume;          // empty: from the beginning
+  int threads = 1;               // of this worker's arithmetic; 0: as OMP_NUM_THREADS says
+  bool record = false;           // what the first steps consist of, see TrainResult::recorded
+  TuningTable tuning = {};       // what the communicator's "auto" follows, of a plan
+  StepSeconds planned = {};      // above 0: where steps take much longer or shorter, it is planned again
+  bool planned_unequal = false;  // of unequal workers: only the mean of many steps tells
+  std::filesystem::path save;    // empty: nowhere
+  std::filesystem::path resume;  // empty: from the beginning
 };
 
 struct Evaluation {
@@ -118,7 +118,7 @@ struct TrainResult {
   double mean_waiting_seconds = 0;
   std::optional<RecordedStep> recorded;  // where that was asked for
   std::vector<ChangedPlan> changes;      // of the plan, in their order
-  std::string unsaved;                // why there is no checkpoint of the end, where there was to be one
+  std::string unsaved;                   // why there is no checkpoint of the end, where there was to be one
   bool is_paused = false;                // it has ended where TrainEvents::is_to_pause says so, and all else is empty
 };
 
@@ -141,7 +141,7 @@ struct TrainEvents {
   std::function<void(const Evaluation&)> on_evaluation;
   std::function<void(const ChangedPlan&)> on_change;
   std::function<void(const std::string& problem)> on_unsaved = {};  // a checkpoint could not be written; it goes on
-  Replan replan = {};                      // what to do by a plan that was wrong
+  Replan replan = {};                                               // what to do by a plan that was wrong
   std::function<bool()> is_to_pause = {};  // asked behind evaluations, where there is what to go on from
 };
 

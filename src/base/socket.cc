@@ -173,9 +173,10 @@ Fd listen_everywhere(const PortRange& ports, const SocketBuffers& buffers) {
 Fd listen_on_one(const std::string& interface, const PortRange& ports, const SocketBuffers& buffers) {
   const std::string ip = address_of(interface);
   if (!parse_address(ip, 0))
-    throw Error(ErrorKind::config, fmt::format("'{}' is not an IPv4 or IPv6 address, nor an interface that has one; this "
-                                               "host has: {}",
-                                               ip, fmt::join(host_addresses(), ", ")));
+    throw Error(ErrorKind::config,
+                fmt::format("'{}' is not an IPv4 or IPv6 address, nor an interface that has one; this "
+                            "host has: {}",
+                            ip, fmt::join(host_addresses(), ", ")));
   if (ip == "0.0.0.0" || ip == "::")
     throw Error(ErrorKind::config,
                 fmt::format("'{}' is no address that others could reach; name one of {}, or none for "

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "codec/dense_codec.h"
 #include "codec/layers.h"
@@ -77,6 +78,12 @@ class SparseCodec final : public Pipeline {
 
   std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
                      const CodecKey& key) const override {
+    if (values.size() > std::numeric_limits<std::uint32_t>::max())
+      throw Error(
+          ErrorKind::usage,
+          fmt::format("'{}' codes at most 4294967295 values at once, and these are {}; take smaller buckets, or "
+                      "more servers",
+                      spec(), values.size()));
     require_code_room(spec(), values.size(), max_bytes(values.size()), out.size());
     if (values.empty()) return 0;
     auto& [kept, lost, chosen] = scratch();

@@ -48,7 +48,8 @@ class SummableAveraging final : public CollectiveAveraging {
     }
     // What has a residual may need its own code again.
     if (!state_->residual.empty()) own_ = codes_;
-    // Averaged where the last of them is added, in f32 and rounded once; what a scale leaves of it is left to the floats.
+    // Averaged where the last of them is added, in f32 and rounded once; what a scale leaves of it is left to the
+    // floats.
     const bool averages = scale == 1;
     divisor_ = averages ? 1 : static_cast<float>(comm.world()) * scale;
     const std::size_t head = std::min(codec.summable_at(), bytes_);

@@ -105,8 +105,8 @@ class ByServers final : public OwnPace::Way {
         has_velocity_(options.has_velocity),
         samples_(options.samples),
         all_samples_(sum(gather(comm, samples_))),  // all are here then, whenever they take their first step
-        server_(comm, *policy.server(), parameters, 0, {.compress = options.compress, .tensors = options.tensors}),
-        pool_(std::make_shared<replica::TeamPool>(comm)) {
+        pool_(std::make_shared<replica::TeamPool>(comm)),
+        server_(comm, *policy.server(), parameters, 0, {.compress = options.compress, .tensors = options.tensors}) {
     make_group();
   }
 
@@ -219,9 +219,9 @@ class ByServers final : public OwnPace::Way {
   const bool has_velocity_;      // which the optimizer came with
   double samples_;               // of a step of this rank
   double all_samples_;           // of everybody's, as of when they last met
-  ParameterServer server_;
   const std::shared_ptr<replica::TeamPool> pool_;
-  std::optional<AsyncGroup> group_;
+  std::optional<AsyncGroup> group_;  // outlives the server, whose answer may be under way into its memory
+  ParameterServer server_;
   double rate_ = 1;  // of the last push whose rate was above 0
   std::uint64_t exchanges_ = 0;
   std::size_t steps_ = 0;

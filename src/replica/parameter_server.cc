@@ -59,7 +59,7 @@ class ParameterServer::Impl {
     if (!threads_.empty() && !left_) abort("its training ended before its parameter servers");
     abandon(asked_.under_way);
   }
-  // What failed elsewhere has ended these, too, or will; their memory is this one's.
+  // What failed elsewhere has ended these, too, or will; their memory outlives this.
   static void abandon(std::span<Work> works) noexcept {
     try {
       Work::wait_all(works);

@@ -123,7 +123,8 @@ class Synchronizer::Impl {
     } else if (averages_.empty() && policy_->averages_parameters()) {
       const std::size_t last = policy_->levels().size();
       if (policy_->pushes()) gossip_ = std::make_unique<replica::Gossip>(comm_, compress_);
-      const std::string compress = gossip_ ? "none" : compress_;  // of gossip these only close training
+      // Of those that meet peer by peer these only close training.
+      const std::string compress = gossip_ || policy_->meets_peers() ? "none" : compress_;
       for (std::size_t level = first_parameter_level(); level <= last; ++level) {
         Team* const leaders = teams_.leaders(level);
         averages_.push_back(std::make_unique<ParameterAverage>(

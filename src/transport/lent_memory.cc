@@ -77,8 +77,8 @@ std::optional<LentBytes> OwnMemory::find(ConstBytes body) const {
   return std::nullopt;
 }
 
-// As the writer of a seqlock (Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?", MSPC 2012), whose
-// readers look at the count behind what they read.
+// As the writer of a seqlock (Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?", MSPC 2012),
+// whose readers look at the count behind what they read.
 void OwnMemory::withdraw() {
   table_.withdrawn.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -194,8 +194,8 @@ class RingReader {
     }
     return rest_;
   }
-  // Takes `bytes` off the front of what peek() gave; true if that freed the slot. Throws Error{peer_lost} where that was
-  // lent, and is not for certain what the writer lent.
+  // Takes `bytes` off the front of what peek() gave; true if that freed the slot. Throws Error{peer_lost} where that
+  // was lent, and is not for certain what the writer lent.
   bool pop(std::size_t bytes) {
     if (bytes > rest_.size()) throw_overrun(bytes);
     rest_ = rest_.subspan(bytes);

@@ -412,8 +412,8 @@ class TaggedTransport final : public Transport, public AnswersInPlace {
   std::size_t unsent_ = 0;   // messages that have not left
   std::uint64_t calls_ = 0;  // of whoever drives
   bool helper_sleeps_ = false;
-  bool has_helped_ = false;  // since whoever drives last waited
-  bool sleeps_ = false;      // whoever drives
+  bool has_helped_ = false;     // since whoever drives last waited
+  bool sleeps_ = false;         // whoever drives
   std::exception_ptr problem_;  // that ended the helper, or lost a message
   std::jthread helper_;         // begins last and ends first
 };

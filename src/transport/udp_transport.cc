@@ -487,15 +487,14 @@ class UdpTransport final : public Transport, private PartialMessages {
 
   // ---- The end.
 
-  // What was accepted still arrives: until each peer has acknowledged all, has left, or is silent. After a failure peers
-  // may read no more, and whoever meets the others anew is not to wait for that.
+  // What was accepted still arrives: until each peer has acknowledged all, has left, or is silent. After a failure
+  // peers may read no more, and whoever meets the others anew is not to wait for that.
   void take_leave() {
     clear_event(interrupt_);
     const Time begin = Clock::now();
     const Duration pause = cancelled_ ? Duration(longest_silence) : Duration(longest_pause);
     std::size_t left = 0;
-    for (Time now = begin, moved = begin; now - moved < pause && now - begin < longest_farewell;
-         now = Clock::now()) {
+    for (Time now = begin, moved = begin; now - moved < pause && now - begin < longest_farewell; now = Clock::now()) {
       advance(now);
       const std::size_t before = std::exchange(left, 0);
       for (Peer& peer : peers_) {

@@ -92,6 +92,15 @@ class GradientBucketsTest : public testing::Test {
   std::unique_ptr<GradientBuckets> buckets;
 };
 
+// An average that is under way is into their memory.
+TEST_F(GradientBucketsTest, WaitForWhatHasLeftWhereBackwardFails) {
+  make(6, 2);
+  backward({2, 3, 4, 5});
+  ASSERT_EQ(exchange.starts.size(), 2U);
+  buckets.reset();
+  EXPECT_EQ(exchange.waits, 2);
+}
+
 TEST_F(GradientBucketsTest, LeaveWhileBackwardStillComputesOthers) {
   make(6, 2);
   backward({0, 1, 2, 3, 4, 5});

@@ -86,6 +86,28 @@ class Survivors(TrainingTest):
                 self.assertEqual((run["steps"], run["settings"]["workers"]), (39, 4))
                 self.assertAlmostEqual(run["history"][-1]["test_loss"], lossy["history"][-1]["test_loss"], delta=0.1)
 
+    def test_what_was_not_written_when_one_was_lost_is_written_by_the_others(self):
+        # Who writes is killed while it does; a pipe takes nothing until it is read.
+        pipe, file = str(self.folder / "pipe"), self.folder / "checkpoint"
+        os.mkfifo(pipe)
+        for steps, epochs in ((10, 1), (20, 2)):  # the last of training, and that of an epoch, of 14 steps
+            with self.subTest(steps=steps):
+                words = ("--workers", "3", "--model", "mlp", "--epochs", str(epochs))
+                process = self.start_training(*words, "--steps", str(steps), "--survive", "--save", pipe)
+                self.begin_to_train(process)
+                writer = workers_of(process.pid)[0]
+                os.kill(writer, signal.SIGKILL)
+                self.read_until("2 workers go on", process)
+                read = []
+                for _ in range(epochs):
+                    with open(pipe, "rb") as end:
+                        read.append(end.read())
+                _, err = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 0, err)
+                file.write_bytes(read[-1])
+                run = self.results(*words, "--steps", str(steps + 1), "--resume", str(file))
+                self.assertEqual(run["steps"], min(steps + 1, 14 * epochs))
+
     def test_their_checkpoints_before_a_loss_are_as_others(self):
         words = ("--workers", "2", "--sync", "local:7", "--compress", "int8", "--epochs", "2", "--survive")
         file = str(self.folder / "checkpoint")

@@ -49,7 +49,8 @@ TEST(FailureNewsTest, TagsThatNoProgramGaveAreNotShown) {
   Work of_program = ranks[0]->start_recv(theirs, 1, 98);
   Work of_codes = ranks[0]->start_recv(own, 1, std::uint64_t{1} << 63);
   ranks[0]->abort("enough");
-  EXPECT_THAT(refusal([&] { of_program.wait(); }, ErrorKind::aborted), HasSubstr("recv of 8 B from rank 1 with tag 98"));
+  EXPECT_THAT(refusal([&] { of_program.wait(); }, ErrorKind::aborted),
+              HasSubstr("recv of 8 B from rank 1 with tag 98"));
   const std::string said = refusal([&] { of_codes.wait(); }, ErrorKind::aborted);
   EXPECT_THAT(said, HasSubstr("recv of 8 B of ranvier's own from rank 1 failed"));
 }
