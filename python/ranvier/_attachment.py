@@ -158,20 +158,7 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
 
     @property
     def _buffers(self) -> list[Tensor]:
-        """Of floats of 16 bits at least: torch does not add up shorter ones. Looked up each time: modules may have put others
-        in their place (pytorch issue 63916). What is of another shape now, such as a cache, may be of yet another one on
-        other ranks: each keeps its own."""
-        now = dict(self._model.named_buffers())
-
-        def is_like(other: Tensor | None, first: Tensor) -> bool:
-            return other is not None and (other.shape, other.dtype, other.device) == (first.shape, first.dtype, first.device)
-
-        floats = {
-            name: b
-            for name, b in self._first_buffers.items()
-            if b.is_floating_point() and b.element_size() > 1 and can_be_told(b)
-        }
-        return [each_once(now[name] if is_like(now.get(name), first) else first) for name, first in floats.items()]
+        return buffers_now(self._model, self._first_buffers)
 
     def _begin_alike(self) -> None:
         """All that rank 0's model has becomes everybody's, frozen parameters and buffers of any type too; but what is sparse,
@@ -204,6 +191,23 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
         return self._group
 
 
+def buffers_now(model: nn.Module, first_buffers: dict[str, Tensor]) -> list[Tensor]:
+    """Of floats of 16 bits at least: torch does not add up shorter ones. Looked up each time: modules may have put others in
+    the place of the first ones (pytorch issue 63916). What is of another shape now, such as a cache, may be of yet another one
+    on other ranks: each keeps its own."""
+    now = dict(model.named_buffers())
+
+    def is_like(other: Tensor | None, first: Tensor) -> bool:
+        return other is not None and (other.shape, other.dtype, other.device) == (first.shape, first.dtype, first.device)
+
+    floats = {
+        name: b
+        for name, b in first_buffers.items()
+        if b.is_floating_point() and b.element_size() > 1 and can_be_told(b)
+    }
+    return [each_once(now[name] if is_like(now.get(name), first) else first) for name, first in floats.items()]
+
+
 def tell_by_first(tensor: Tensor, group: dist.ProcessGroup, device: torch.device) -> None:
     """What the first rank holds in it becomes everybody's, in place; but where it is sparse, quantized, or has no values.
     `device`: by which a group goes that does not serve the CPU."""
@@ -222,6 +226,12 @@ def tell_by_first(tensor: Tensor, group: dist.ProcessGroup, device: torch.device
     if not torch.equal(theirs, real):
         whole = tensor.detach()
         whole.copy_(torch.view_as_complex(theirs) if whole.is_complex() else theirs)
+
+
+def repeats_values(tensor: Tensor) -> bool:
+    """Whether several elements are one in memory, as of an expanded tensor."""
+    strided = tensor.layout == torch.strided
+    return strided and any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def each_once(tensor: Tensor) -> Tensor:

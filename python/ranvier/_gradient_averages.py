@@ -11,8 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ranvier._attachment import repeats_values
 from ranvier._bounded import bounds_of, exchange_of_gradients, may_be_lost
-from ranvier._memory import require_record
+from ranvier._memory import require_records
 from ranvier._rates import Rates
 from ranvier._teams import CodedTeam, Teams, Traffic
 from ranvier._uneven import Uneven
@@ -95,12 +96,7 @@ class GradientAverages:
             require_same_part(record, self._coded)
         if record is None:
             return
-        if self._coded is not None:
-            self._coded.require_state(record)
-            return
-        for number, (parameter, kept) in enumerate(zip(self._parameters, record["kept"], strict=False)):
-            if kept is not None:
-                require_record(parameter, kept, f"parameter {number}", self._compress)
+        require_records(record["kept"], self._parameters, self._compress)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up what state_dict gave."""
@@ -119,6 +115,9 @@ class GradientAverages:
         if not self._uneven.trains:
             for parameter in self._parameters:
                 parameter.grad = None
+        for parameter in self._parameters:
+            if parameter.grad is not None and repeats_values(parameter.grad):
+                parameter.grad = parameter.grad.contiguous()  # of its own, where an average can be written
         own_use = [p.grad is not None for p in self._parameters]
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
         if not is_alone and any(gradient.is_sparse for gradient in gradients):

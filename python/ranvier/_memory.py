@@ -104,6 +104,17 @@ def require_record(parameter: Tensor, record: dict[str, Any], name: str, spec: s
             raise ValueError(f"what was saved of {name} has no '{kind}' of its {record['size']} values: start without that state")
 
 
+def require_records(records: list[dict[str, Any] | None], parameters: list[Tensor], spec: str) -> None:
+    """Raises ValueError for what is none of these parameters', in their order."""
+    if len(records) != len(parameters):
+        raise ValueError(
+            f"the state is of a model with {len(records)} trained parameters, and this one has {len(parameters)}: attach the same"
+        )
+    for number, (parameter, record) in enumerate(zip(parameters, records, strict=True)):
+        if record is not None:
+            require_record(parameter, record, f"parameter {number}", spec)
+
+
 def owed_elsewhere(record: dict[str, Any], keeps_step: bool) -> dict[str, Any]:
     """What of a record counts where ranks have come, who bring nothing, or gone: what is owed. What all have alike begins
     anew: averages of changes, whose estimates owe nothing, magnitudes, factors, norms; and steps, but where each rank has its

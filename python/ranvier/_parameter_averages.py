@@ -14,6 +14,7 @@ from ranvier._asked import BEGIN_AVERAGE, BEGIN_FRAGMENT, FINISH_AVERAGE, FINISH
 from ranvier._delayed import Delayed
 from ranvier._fragments import Fragments
 from ranvier._gradient_averages import require_same_part
+from ranvier._memory import require_records
 from ranvier._outer_step import OuterStep
 from ranvier._pushes import Pushes
 from ranvier._teams import CodedTeam, Teams, Traffic
@@ -134,7 +135,7 @@ class ParameterAverages:
         if self._compress != "none":
             require_same_part(state["coded"], self._coded)
         if self._coded is not None and state["coded"] is not None:
-            self._coded.require_state(state["coded"])
+            require_records(state["coded"]["kept"], self._parameters, self._compress)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up what state_dict gave. Raises ValueError for pushes of another model."""

@@ -16,9 +16,12 @@ from ranvier._attachment import flat, spread
 from ranvier._bounded import lost_share_of
 from ranvier._exchanges import Exchange, Plain, make_exchange
 from ranvier._groups import follow_in, group_like
-from ranvier._memory import Memories, owed_elsewhere, require_record
+from ranvier._memory import Memories, owed_elsewhere, require_records
 from ranvier._nodes import exchange_over, keeps_steps, kinds_of_codes, speakers
 from ranvier._wire import Wire
+
+
+NARROW = (torch.float16, torch.complex32)
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,8 @@ class Team:
         """In place, `weight` times this rank's values. The bytes given."""
         given = 0
         for flat in self._together(tensors):
-            divides = _library.is_ours(self.group, flat.device.type)  # behind the sum, and rounds once
+            # Behind the sum, and rounds once; but where that may be beyond what the type holds.
+            divides = flat.dtype not in NARROW and _library.is_ours(self.group, flat.device.type)
             factor = weight if divides else weight / len(self.ranks)
             if factor != 1:
                 flat.mul_(factor)
@@ -213,20 +217,9 @@ class CodedTeam:
         kept = [self._memories.record_of(each) for each in self._parameters]
         return {"number": self._number, "world": self._wire.world, "speakers": speakers(self._exchange), "kept": kept}
 
-    def require_state(self, state: dict[str, Any]) -> None:
-        """Raises ValueError for what is none of these parameters'."""
-        if len(state["kept"]) != len(self._parameters):
-            raise ValueError(
-                f"the state is of a model with {len(state['kept'])} trained parameters, and this one has {len(self._parameters)}: "
-                "attach the same"
-            )
-        for number, (parameter, record) in enumerate(zip(self._parameters, state["kept"], strict=True)):
-            if record is not None:
-                require_record(parameter, record, f"parameter {number}", self._spec)
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up what state_dict gave. Of a run of more or fewer ranks, or of others that speak for them, what is owed is."""
-        self.require_state(state)
+        require_records(state["kept"], self._parameters, self._spec)
         same = state.get("world", self._wire.world) == self._wire.world
         same = same and state.get("speakers", []) == speakers(self._exchange)
         self._number = state["number"] if same else 0

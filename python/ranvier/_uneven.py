@@ -3,6 +3,7 @@ of a synchronization."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 
 import torch
@@ -34,13 +35,16 @@ class Uneven:
         self.own = samples[dist.get_rank(joinable.join_process_group)]
         self.ever = False  # whether ranks may have seen other shares than now: what they have seen then weighs parameters
         self.trains = True  # not a shadow
-        self._joinable, self._optimizer, self._teams = joinable, optimizer, teams
+        # By which a model that nobody needs any more is not kept.
+        self._joinable = weakref.ref(joinable)
+        self._device, self._optimizer, self._teams = joinable.join_device, optimizer, teams
         self._notices: list[dist.Work] = []  # that this rank is not done, to those that are
 
     @property
     def is_joining(self) -> bool:
         """Whether this is inside a Join."""
-        return bool(self._joinable._join_config.enable)
+        joinable = self._joinable()
+        return joinable is not None and bool(joinable._join_config.enable)
 
     def hook(self, step: Callable[[], None], end: Callable[[], None]) -> JoinHook:
         """For torch's Join: `step` is taken beside the others' while this rank has no data, `end` when nobody has."""
@@ -56,7 +60,7 @@ class Uneven:
         if not self.is_joining:
             return
         self.ever = True
-        if (notice := Join.notify_join_context(self._joinable)) is not None:
+        if (notice := Join.notify_join_context(self._joinable())) is not None:
             self._notices.append(notice)
         if len(self._notices) > 16:
             self._notices.pop(0).wait()
@@ -66,7 +70,7 @@ class Uneven:
         for notice in self._notices:
             notice.wait()
         self._notices, self.trains = [], True
-        Joinable.__init__(self._joinable)  # torch leaves it as it was inside
+        Joinable.__init__(self._joinable())  # torch leaves it as it was inside
 
     def weights(self, level: int, seen: float) -> list[float]:
         """Of an average of what `seen` samples of this rank have changed, by rank; none where nobody has changed it."""
@@ -77,7 +81,7 @@ class Uneven:
         """This rank's group of `level` tell one another: their samples, by rank, and which marks anybody has set."""
         team = self._teams.whole[level]
         assert team is not None
-        own = torch.tensor([samples, self.trains, *marks], dtype=torch.float64, device=self._joinable.join_device)
+        own = torch.tensor([samples, self.trains, *marks], dtype=torch.float64, device=self._device)
         told_by = [torch.empty_like(own) for _ in team.ranks]
         dist.all_gather(told_by, own, group=team.group)
         weights = self._teams.nothing()
@@ -92,7 +96,7 @@ class Uneven:
         """Which of them anybody of this rank's group of `level` has."""
         team = self._teams.whole[level]
         assert team is not None
-        told = torch.tensor([*marks], dtype=torch.uint8, device=self._joinable.join_device)
+        told = torch.tensor([*marks], dtype=torch.uint8, device=self._device)
         dist.all_reduce(told, dist.ReduceOp.MAX, group=team.group)
         return [bool(each) for each in told.tolist()]
 

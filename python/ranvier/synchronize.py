@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, SupportsIndex
 
 import torch
@@ -29,6 +30,7 @@ from ranvier._attachment import (
     StepArguments,
     as_samples,
     attached,
+    buffers_now,
     closure_in,
     is_part_of_a_step,
     rate_of,
@@ -228,8 +230,9 @@ class Synchronization(Attached):
         self._begin_alike()
         begin_with_state(optimizer, everybody, shares_gradients)
         self._between = ParameterAverages(
-            self._parameters, lambda: self._buffers, self._policy, compress, self._group, everybody.name, *counts
-        )
+            self._parameters, partial(buffers_now, model, self._first_buffers), self._policy, compress, self._group,
+            everybody.name, *counts,
+        )  # fmt: skip
         self._scaling = Scaling(optimizer, self._parameters)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),

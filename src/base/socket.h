@@ -91,7 +91,7 @@ void clear_event(const Fd&);
 // Numeric addresses of the interfaces that are up, IPv4 first; without loopback and link-local IPv6, which mean nothing
 // to other hosts.
 std::vector<std::string> host_addresses();
-// The first of them of the interface with that name, which may be the same on all hosts; anything else as it is.
+// Of the interface with that name, which may be the same on all hosts, its first such address; anything else as it is.
 std::string address_of(const std::string& interface);
 
 }  // namespace ranvier

@@ -70,6 +70,11 @@ TEST(Socket, KnowsTheAddressesOfItsHost) {
   EXPECT_FALSE(is_own(*parse_address("198.51.100.1", 1))) << "nobody has it (RFC 5737)";
 }
 
+TEST(Socket, KnowsTheAddressOfAnInterface) {
+  EXPECT_EQ(address_of("lo"), "127.0.0.1");
+  for (const char* each : {"", "eth99", "192.0.2.7", "::1"}) EXPECT_EQ(address_of(each), each);
+}
+
 TEST(Socket, KnowsItsHostsIpv4AddressesAsSocketsOfBothFamiliesShowThem) {
   EXPECT_TRUE(is_own(*parse_address("::ffff:127.0.0.1", 1)));
   for (const std::string& each : host_addresses()) {

@@ -3,6 +3,7 @@
 import gc
 import os
 import time
+import weakref
 
 import pytest
 import ranvier
@@ -115,3 +116,37 @@ def counted(rank, world, spec):
 def test_what_is_over_gives_back_its_connections_and_threads(spec, backend):
     for first, later in on_ranks(4, counted, spec, backend=backend):
         assert all(now <= before for now, before in zip(later, first, strict=True)), (first, later)
+
+
+def not_kept(rank, world, spec, options):
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    sync = ranvier.attach(net, optimizer, spec, **options)
+    for _ in range(5):
+        net.weight.grad, net.bias.grad = torch.ones(4, 4), torch.ones(4)
+        optimizer.step()
+    sync.finish()
+    kept = weakref.ref(net), weakref.ref(optimizer), weakref.ref(sync)
+    gc.collect()  # what torch's own first step leaves
+    gc.disable()
+    del net, optimizer, sync
+    alive = [each() is not None for each in kept]
+    gc.enable()
+    return alive
+
+
+@pytest.mark.parametrize(
+    ("spec", "options"),
+    [
+        ("bsp", {"compress": "topk:0.1"}),
+        ("local:2", {}),
+        ("local:2", {"compress": "int8"}),
+        ("diloco:4,fragments=2", {}),
+        ("node:2,delay=1", {"place": "node=2"}),
+        ("gossip", {}),
+        ("async", {}),
+        ("auto", {}),
+    ],
+)
+def test_a_model_that_nobody_needs_goes_without_a_search_for_cycles(spec, options):
+    assert on_ranks(2, not_kept, spec, options, backend="gloo") == [[False] * 3] * 2

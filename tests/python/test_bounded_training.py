@@ -269,6 +269,21 @@ def kept_state(rank, world):
     return state
 
 
+def of_another_model(rank, world, states):
+    net = nn.Linear(2, 2)
+    sync = ranvier.attach(net, torch.optim.SGD(net.parameters(), lr=1), "bsp")
+    with pytest.raises(ValueError, match=f"a model with {len(SIZES)} trained parameters, and this one has 2: attach the same"):
+        sync.load_state_dict(states[rank])
+    sync.finish()
+    return True
+
+
+def test_what_another_model_lost_is_refused_over_another_transport_too():
+    states = on_ranks(WORLD, kept_state, environment=BOUNDED)
+    assert len(SIZES) != 2
+    assert all(on_ranks(WORLD, of_another_model, states, backend="gloo"))
+
+
 @pytest.mark.parametrize("backend", ["gloo", "ranvier"])
 def test_what_was_lost_is_paid_over_another_transport_too(backend):
     states = on_ranks(WORLD, kept_state, environment=BOUNDED)

@@ -554,6 +554,38 @@ def test_averages_of_short_floats_are_rounded_behind_the_sum():
         assert max(moved) < 0.1
 
 
+def of_large_halves(rank, world, samples):
+    net = nn.Linear(4, 1, bias=False).half()
+    nn.init.zeros_(net.weight)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1)
+    sync = ranvier.attach(net, optimizer, "bsp", samples=samples[rank])
+    net.weight.grad = torch.full_like(net.weight, 25000)
+    optimizer.step()
+    sync.finish()
+    return net.weight.detach().float()
+
+
+@pytest.mark.parametrize("samples", [(1, 1, 1, 1), (97, 1, 1, 1)])
+def test_an_average_is_finite_where_the_sum_is_beyond_float16(samples):
+    for weight in on_ranks(4, of_large_halves, samples, backend="ranvier"):
+        torch.testing.assert_close(weight, torch.full((1, 4), -25000.0), rtol=0.002, atol=0)
+
+
+def of_expanded_gradients(rank, world):
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1)
+    sync = ranvier.attach(net, optimizer, "bsp")
+    before = net.weight.detach().clone()
+    net.weight.grad = torch.ones(1).expand(4, 4) if rank == 0 else torch.full((4, 4), 3.0)
+    optimizer.step()
+    sync.finish()
+    return torch.allclose(before - net.weight, torch.full((4, 4), 2.0))
+
+
+def test_a_gradient_that_is_one_value_in_memory_is_averaged():
+    assert all(on_ranks(2, of_expanded_gradients, backend="gloo"))
+
+
 def given_what_counts_nothing(rank, world):
     net = network()
     sgd = optimizer_for("sgd", net)
