@@ -20,8 +20,7 @@ from ranvier._memory import Memories, owed_elsewhere, require_records
 from ranvier._nodes import exchange_over, keeps_steps, kinds_of_codes, speakers
 from ranvier._wire import Wire
 
-
-NARROW = (torch.float16, torch.complex32)
+NARROW = (torch.float16, torch.complex32)  # whose sums are soon infinite
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Team:
         """In place, `weight` times this rank's values. The bytes given."""
         given = 0
         for flat in self._together(tensors):
-            # Behind the sum, and rounds once; but where that may be beyond what the type holds.
+            # Behind the sum it is rounded once.
             divides = flat.dtype not in NARROW and _library.is_ours(self.group, flat.device.type)
             factor = weight if divides else weight / len(self.ranks)
             if factor != 1:
@@ -122,7 +121,7 @@ class Traffic:
         self.bytes = 0  # that it gave to them: the algorithm may send them more than once
 
     def average(self, tensors: list[Tensor], team: Team | CodedTeam | None, weight: float) -> None:
-        """In place, `weight` times this rank's values; of nobody else's there is none."""
+        """In place, `weight` times this rank's values. Where there is nobody else to average with, nothing."""
         with torch.no_grad():
             if tensors and team is not None and not (isinstance(team, Team) and len(team.ranks) == 1):
                 self.count(team.average(tensors, weight))
