@@ -50,8 +50,8 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
 }
 
 TrainResult Run::run(const TrainEvents& events) {
-  begin();
-  if (has_gone_on_ && step_ > 0 && is_evaluation_due() && look_again(events)) return pause();
+  const bool goes_on = begin();
+  if (goes_on && step_ > 0 && is_evaluation_due() && look_again(events)) return pause();
 
   while (step_ < last_step_ && !reached_target()) {
     const double loss = own_pace_ ? train_at_own_pace(next_evaluation()) : train_one_step();

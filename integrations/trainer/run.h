@@ -126,7 +126,7 @@ class Run {
 
   // ---- Checkpoints.
   CheckpointMemory memory() { return {memory_of(buckets_.parameters()), memory_of(optimizer_->state())}; }
-  void begin();
+  bool begin();
   void follow(Communicator& comm, const std::string& tuning);
   void save(const TrainEvents& events);
   std::vector<std::byte> save_own();
@@ -137,7 +137,6 @@ class Run {
   Communicator& comm_;  // of those that hold the same
   Kept* const kept_;
   const Rank ranks_;           // with which training began
-  bool has_gone_on_ = false;   // behind a loss or a pause
   const std::size_t workers_;  // by which a step's samples are counted
   FollowedPlan plan_;
   const Identity identity_;

@@ -61,7 +61,6 @@ void Run::go_on_from_kept(const std::vector<std::int64_t>& has_kept) {
   // Periods begin anew at this step, which was not known when the policy was made.
   synchronize_by(first_);
   keep(step_);
-  has_gone_on_ = true;
 }
 
 // The last look may have been lost on some, and newcomers have seen none: what `root` has seen counts.

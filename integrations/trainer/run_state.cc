@@ -12,10 +12,13 @@
 
 namespace ranvier::trainer {
 
-// The first replica's state becomes everybody's: the checkpoint's, or its first draw of the weights.
-void Run::begin() {
-  if (const auto has_kept = who_has_kept(); std::ranges::find(has_kept, 1) != has_kept.end())
-    return go_on_from_kept(has_kept);
+// The first replica's state becomes everybody's: the checkpoint's, or its first draw of the weights. True where they go
+// on behind a loss or a pause, from what they have kept.
+bool Run::begin() {
+  if (const auto has_kept = who_has_kept(); std::ranges::find(has_kept, 1) != has_kept.end()) {
+    go_on_from_kept(has_kept);
+    return true;
+  }
   Progress progress = begin_from(settings_.resume, identity_, memory(), team_);
   step_ = progress.step;
   seconds_before_ = progress.seconds;
@@ -31,6 +34,7 @@ void Run::begin() {
     restore_own(progress.own, progress.tuning);
   }
   keep(step_);
+  return false;
 }
 
 // What was measured then decides as it did then, unless this run was given a table of its own.

@@ -230,8 +230,7 @@ def tell_by_first(tensor: Tensor, group: dist.ProcessGroup, device: torch.device
 
 def repeats_values(tensor: Tensor) -> bool:
     """Whether several elements are one in memory, as of an expanded tensor."""
-    strided = tensor.layout == torch.strided
-    return strided and any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.layout == torch.strided and not tensor.is_contiguous() and each_once(tensor) is not tensor
 
 
 def each_once(tensor: Tensor) -> Tensor:

@@ -64,11 +64,11 @@ class GradientAverages:
         return is_scaled, averaged
 
     def step_ends(self, step: int) -> None:
-        if self._apart and (self._resync == 0 or step % self._resync == 0):
+        if self._resync == 0 or step % self._resync == 0:
             self.realign()
 
     def realign(self) -> None:
-        """Ranks whose gradients were averaged without waiting for all of them get the same parameters."""
+        """Ranks whose gradients were averaged without waiting for all of them get the same parameters, if they may differ."""
         if not self._apart:
             return
         self._apart = False

@@ -47,8 +47,9 @@ class ParameterAverages:
         self._pushes = Pushes(group, name, compress, parameters, buffers()) if policy.pushes() else None
         at_once = policy.averages_parameters() and not (self._is_delayed or self._fragments > 0 or policy.pushes())
         leaders, inside = teams.leaders[self._last], teams.whole[self._last - 1]
-        by_codec = at_once and leaders is not None and compress != "none"
-        self._coded = CodedTeam(compress, leaders, parameters) if by_codec and leaders is not None else None
+        self._coded: CodedTeam | None = None
+        if at_once and leaders is not None and compress != "none":
+            self._coded = CodedTeam(compress, leaders, parameters)
         self._outer: OuterStep | None = None
         if keeps_changes(policy) or self._coded is not None:
             self._outer = OuterStep(parameters, policy.has_outer_step(), self._coded, policy.outer_follows_rate())

@@ -121,10 +121,10 @@ void UdpPartialSends::asked_below(std::uint32_t ticket) {
 
 void UdpPartialSends::sent(const Piece& piece) {
   const auto ticket = static_cast<std::uint32_t>(piece.place >> 32);
-  if (piece.again) return wholes_.at(ticket).again.remove(range_of(piece.place, piece.bytes.size()));
-  const auto message = std::ranges::find_if(messages_, [&](const Message& each) {
-    return each.ticket == ticket && each.left == (piece.place & 0xffffffff) * piece_bytes;
-  });
+  const NumberRange range = range_of(piece.place, piece.bytes.size());
+  if (piece.again) return wholes_.at(ticket).again.remove(range);
+  const auto message = std::ranges::find_if(
+      messages_, [&](const Message& each) { return each.ticket == ticket && each.left == range.begin; });
   message->left += piece.bytes.size();
   if (message->left == message->end) messages_.erase(message);
   if (ticket < asked_below_) return;
