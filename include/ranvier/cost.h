@@ -28,8 +28,8 @@ struct RankCost {
 // A schedule's counts for vectors of any size. Made once; asking is cheap.
 class ScheduleCost {
  public:
-  // Looks at all programs of a world of up to 64 ranks, and at nine of a larger one, rank 0 among them.
-  // `ranks_per_node`: of consecutive ranks on one host; of a larger world the first of these is looked at. 0: not
+  // Looks at all programs of a world of up to 64 ranks, and at nine of a larger one, the root's (or rank 0's) among
+  // them. `ranks_per_node`: of consecutive ranks on one host; of a larger world the root's host is looked at. 0: not
   // known.
   explicit ScheduleCost(const Schedule&, Rank ranks_per_node = 0);
   // depth() of it, from all programs, however many.

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <deque>
-#include <map>
+#include <limits>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 namespace ranvier {
@@ -30,6 +30,49 @@ constexpr double late_seconds = 10e-3;
 // ms more than a second's worth. A latency of little more than a millisecond may be that of busy cores.
 constexpr double short_path = 1e-3;  // seconds, one way
 constexpr double ahead_of_a_path = 64;
+
+// What is on its way from one rank to another, chunk by chunk in the order in which it was sent. One store for all
+// links, of which a large world has millions, most of them with one chunk at a time.
+class UnderWay {
+ public:
+  class Link {
+    friend UnderWay;
+    std::uint32_t first = none;
+    std::uint32_t last = none;
+  };
+  Link& link(std::size_t from, std::size_t to) { return links_[std::uint64_t{from} << 32 | to]; }
+
+  void push(Link& link, std::uint32_t depth) {
+    std::uint32_t place = free_;
+    if (place == none) {
+      place = static_cast<std::uint32_t>(chunks_.size());
+      chunks_.emplace_back();
+    } else {
+      free_ = chunks_[place].next;
+    }
+    chunks_[place] = {.depth = depth, .next = none};
+    (link.first == none ? link.first : chunks_[link.last].next) = place;
+    link.last = place;
+  }
+
+  std::uint32_t pop(Link& link) {
+    const std::uint32_t place = link.first;
+    link.first = std::exchange(chunks_[place].next, free_);
+    free_ = place;
+    return chunks_[place].depth;
+  }
+
+ private:
+  static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+  struct Chunk {
+    std::uint32_t depth = 0;
+    std::uint32_t next = none;  // of its link, or of those that are free
+  };
+
+  std::unordered_map<std::uint64_t, Link> links_;
+  std::vector<Chunk> chunks_;
+  std::uint32_t free_ = none;
+};
 
 // Follows the chunks of all ranks through the rounds: the longest chain of messages, in which a message counts as one
 // or as its chunks.
@@ -71,21 +114,22 @@ class Chain {
     if (step.action == Action::copy)
       for (std::uint32_t i = 0; i < step.chunks; ++i) at(rank, step.to, i) = at(rank, step.from, i);
     if (step.action != Action::send) return;
-    auto& link = under_way_[{static_cast<Rank>(rank), step.peer}];
+    auto& link = under_way_.link(rank, static_cast<std::size_t>(step.peer));
     for (std::uint32_t i = 0; i < step.chunks; ++i)
-      link.push_back(at(rank, step.from, i) + (in_chunks_ ? step.chunks : 1));
+      under_way_.push(link, at(rank, step.from, i) + (in_chunks_ ? step.chunks : 1));
   }
 
   void take(std::size_t rank, const Step& step) {
+    if (step.action == Action::copy)  // once more: of what came in this round
+      for (std::uint32_t i = 0; i < step.chunks; ++i) at(rank, step.to, i) = at(rank, step.from, i);
     if (step.action == Action::reduce)
       for (std::uint32_t i = 0; i < step.chunks; ++i)
         at(rank, step.to, i) = std::max(at(rank, step.to, i), at(rank, step.from, i));
     if (step.action != Action::recv && step.action != Action::recv_reduce) return;
-    auto& link = under_way_[{step.peer, static_cast<Rank>(rank)}];
+    auto& link = under_way_.link(static_cast<std::size_t>(step.peer), rank);
     for (std::uint32_t i = 0; i < step.chunks; ++i) {
       const std::uint32_t own = step.action == Action::recv_reduce ? at(rank, step.from, i) : 0;
-      longest_ = std::max(longest_, at(rank, step.to, i) = std::max(own, link.front()));
-      link.pop_front();
+      longest_ = std::max(longest_, at(rank, step.to, i) = std::max(own, under_way_.pop(link)));
     }
   }
 
@@ -93,7 +137,7 @@ class Chain {
   const bool in_chunks_;
   std::vector<std::vector<Step>> programs_;
   std::vector<Depths> places_;
-  std::map<std::pair<Rank, Rank>, std::deque<std::uint32_t>> under_way_;  // chunk by chunk
+  UnderWay under_way_;
   std::uint32_t longest_ = 0;
 };
 
@@ -111,7 +155,8 @@ ScheduleCost::ScheduleCost(const Schedule& schedule, Rank ranks_per_node) : chun
       all.push_back({.chunks = chunks, .times = 1});
   };
   for (Rank i = 0; i < looked_at; ++i) {
-    const auto rank = static_cast<Rank>(std::int64_t{i} * schedule.world / looked_at);
+    const auto rank =
+        static_cast<Rank>((schedule.root + std::int64_t{i} * schedule.world / looked_at) % schedule.world);
     OfRank& own = ranks_.emplace_back();
     std::set<Rank> senders;
     for (const Step& step : schedule.program(rank)) {
@@ -136,9 +181,13 @@ ScheduleCost::ScheduleCost(const Schedule& schedule, Rank ranks_per_node) : chun
 std::uint32_t ScheduleCost::depth(const Schedule& schedule) { return Chain(schedule, false).longest(); }
 
 void ScheduleCost::look_at_nodes(const Schedule& schedule, Rank ranks_per_node) {
-  const Rank looked_at = schedule.world <= most_ranks ? schedule.world : std::min(ranks_per_node, schedule.world);
+  Rank first = 0, end = schedule.world;
+  if (schedule.world > most_ranks) {
+    first = schedule.root - schedule.root % ranks_per_node;
+    end = std::min<Rank>(first + ranks_per_node, end);
+  }
   std::uint64_t sent = 0, received = 0;
-  for (Rank rank = 0; rank < looked_at; ++rank) {
+  for (Rank rank = first; rank < end; ++rank) {
     if (rank % ranks_per_node == 0) sent = received = 0;
     std::set<Rank> distant;
     for (const Step& step : schedule.program(rank)) {

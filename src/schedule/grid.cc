@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -158,7 +159,14 @@ std::vector<Rank> dims_of(std::string_view algorithm, Rank world, std::vector<Ra
     const Rank larger = balanced_divisor(world);
     return {world / larger, larger};
   }
-  const auto ranks = std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  std::int64_t ranks = 1;
+  for (const Rank size : dims) {
+    if (size < 1)
+      throw Error(ErrorKind::usage, fmt::format("algorithm '{}' was given a grid of {}; give dims of 1 or more",
+                                                algorithm, fmt::join(dims, "x")));
+    ranks = ranks > most / size ? most : ranks * size;
+  }
   if (ranks != world)
     throw Error(ErrorKind::usage,
                 fmt::format("algorithm '{}' was given a grid of {}, which has {} ranks, but the world has {}; give "

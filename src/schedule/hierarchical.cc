@@ -13,8 +13,11 @@
 // 2 ceil(log2 m) + 2 floor(N/2) rounds, and a leader sends ceil(log2 m) n inside its node and 2(N-1)/N n between nodes;
 // the others take 1 + ceil(log2 m) + floor(N/2) rounds (docs/algorithms.md).
 // reduce_scatter makes its sums in scratch: n/m, or the whole vector with leaders.
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "ranvier/error.h"
 #include "schedule/grid.h"
 #include "schedule/steps.h"
 #include "schedule/tree.h"
@@ -127,6 +130,10 @@ class Leaders {
 Schedule hierarchical(Collective collective, Rank world, Rank ranks_per_node) {
   check("hierarchical", collective, {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather}, world,
         0);
+  if (ranks_per_node < 0)
+    throw Error(ErrorKind::usage,
+                fmt::format("algorithm 'hierarchical' was given nodes of {} ranks; give 1 or more, or 0 for any",
+                            ranks_per_node));
   const Rank per_node = ranks_per_node == 0 ? grid::balanced_divisor(world) : std::min(ranks_per_node, world);
   if (world % per_node == 0)
     return grid::build("hierarchical", collective, world,

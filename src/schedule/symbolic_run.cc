@@ -230,7 +230,8 @@ void SymbolicRun::check_shape(Rank rank, const Instruction& instruction) const {
     const std::size_t size = buffer == Buffer::input    ? state.input_size
                              : buffer == Buffer::output ? state.output_size
                                                         : state.scratch.size();
-    return (offset + instruction.bytes) <= size * element && offset % element == 0 && instruction.bytes % element == 0;
+    return instruction.bytes <= size * element && offset <= size * element - instruction.bytes &&
+           offset % element == 0 && instruction.bytes % element == 0;
   };
   const bool transfer = instruction.action != Action::copy && instruction.action != Action::reduce;
   if (transfer && (instruction.peer < 0 || instruction.peer >= schedule_.world || instruction.peer == rank))

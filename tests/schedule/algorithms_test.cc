@@ -74,7 +74,13 @@ TEST(Algorithms, SayWhatIsWrongWithDims) {
     });
     EXPECT_THAT(refused, HasSubstr("2x4, which has 8 ranks"));
     EXPECT_THAT(refused, HasSubstr("the world has 6"));
+    for (const std::vector<Rank>& wrong : {std::vector<Rank>{-2, -3}, {0, 6}, std::vector<Rank>(4, 2147483647)})
+      EXPECT_THAT(
+          refusal([&] { algorithm.build({.collective = algorithm.collectives.front(), .world = 6, .dims = wrong}); }),
+          HasSubstr("give dims"));
   }
+  for (const Rank nodes : {-3, -4})
+    EXPECT_THAT(refusal([&] { hierarchical(Collective::all_reduce, 9, nodes); }), HasSubstr("give 1 or more"));
 }
 
 TEST(Algorithms, RefuseImpossibleWorldsAndRoots) {

@@ -331,6 +331,22 @@ TEST(PlantedFault, InAnyFieldOfAnInstructionIsCaught) {
   });
 }
 
+// Whose end is beyond what a number holds, and so seems to lie before the buffer's.
+TEST(PlantedFault, OfAnOffsetThatWrapsAroundIsCaught) {
+  const Schedule schedule = ring(Collective::all_reduce, 2);
+  std::vector<Layout> layouts;
+  std::vector<Program> programs;
+  for (Rank rank = 0; rank < 2; ++rank) {
+    layouts.push_back(even_layout(schedule, rank, 8, 4));
+    programs.push_back(compile(schedule, rank, layouts.back(), {.element_bytes = 4, .slice_bytes = 16}));
+  }
+  Instruction& send = programs[1].sends[0];
+  send.from = 0 - send.bytes;
+  const Verdict verdict = verify(schedule, layouts, programs, options);
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_THAT(verdict.problem, testing::HasSubstr("leaves its buffer"));
+}
+
 TEST(PlantedFault, OfAnAnswerThatIsExpectedElsewhereIsCaught) {
   Compiled compiled(ring(Collective::all_reduce, 2), false, 41, 0);
   int planted = 0;

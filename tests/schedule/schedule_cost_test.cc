@@ -143,6 +143,10 @@ TEST(ScheduleCost, IsAsDeepAsMessagesFollowOneAnother) {
     EXPECT_EQ(ScheduleCost(parameter_server(Collective::all_reduce, world)).depth(), 2U);
     EXPECT_EQ(ScheduleCost(round_robin(Collective::all_to_all, world)).depth(), 1U);
     EXPECT_LE(ScheduleCost(bruck(Collective::all_to_all, world)).depth(), log2);
+    // Whose parts come into scratch, from where they are copied in the round in which they came.
+    if (whole) {
+      EXPECT_EQ(ScheduleCost(pat(Collective::all_gather, world)).depth(), log2);
+    }
   }
 }
 
@@ -164,6 +168,12 @@ TEST(ScheduleCost, OfALargeWorldLooksAtAFewRanks) {
   const ScheduleCost cost(ring(Collective::all_gather, 100'000));
   EXPECT_EQ(cost.depth(), 99'999U);
   EXPECT_DOUBLE_EQ(cost.busiest(400'000, 1 << 20).bytes, 399'996);
+  // The root, which may have most to do, is one of them, whoever it is; and so is its host.
+  for (const Rank root : {0, 5, 71}) {
+    const ScheduleCost star(direct(Collective::broadcast, 72, root), 8);
+    EXPECT_DOUBLE_EQ(star.busiest(1000, 1 << 20).bytes, 71'000) << root;
+    EXPECT_DOUBLE_EQ(star.between_nodes(1000), 64'000) << root;
+  }
 }
 
 TEST(LinkModel, PredictsTheSumOfItsTerms) {
