@@ -8,8 +8,8 @@
 
 namespace ranvier::kernel {
 
-// to[i] = (a[i] op b[i]) for count elements. `average` adds, then multiplies by 1/divisor (floats) or divides rounding
-// towards zero (integers); a divisor below 2 gives a plain sum. Any other op ignores divisor.
+// to[i] = (a[i] op b[i]) for count elements. `average` adds, then divides, integers rounding towards zero; a divisor
+// below 2 gives a plain sum. Any other op ignores divisor.
 // `to` may be a or b exactly; otherwise they do not overlap. No alignment is needed.
 // f16 and bf16 are computed in f32 and rounded to nearest even once. Integers wrap. Booleans (bytes 0 and 1): sum and
 // max are or, product and min are and, average is not defined (throws Error{usage}). Float min and max are those of

@@ -151,8 +151,8 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
                               "once in front of it",
                               spec, stage.info.name, is_delta ? "changes" : "values over what is usual"));
     // The one exception from the order: coefficients of a transform may be sparsified instead of values.
-    const bool of_coefficients =
-        stage.info.kind == StageKind::sparsify && !draft.sparsifier && !draft.quantizer && draft.transforms.size() == 1;
+    const bool of_coefficients = stage.info.kind == StageKind::sparsify && !draft.sparsifier && !draft.quantizer &&
+                                 !draft.coder && !draft.lossless && draft.transforms.size() == 1;
     if (!of_coefficients) check_order(spec, before, stage.info);
     take_wishes(spec, parsed, wishes);
     Parameters parameters(parsed);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "codec/share.h"
 #include "codec/stages.h"
@@ -67,7 +68,7 @@ void keep_largest(std::span<const float> values, std::size_t k, std::vector<std:
 
 }  // namespace
 
-void choose_top_k(std::span<const float> values, std::size_t k, std::vector<std::uint32_t>& chosen) {
+void choose_top_k(std::span<const float> values, std::size_t k, std::vector<std::uint32_t>& chosen, Zeros zeros) {
   chosen.clear();
   if (k == 0) return;
   // One pass finds those above a threshold that a quarter more are likely to reach; the k largest are among them unless
@@ -77,7 +78,8 @@ void choose_top_k(std::span<const float> values, std::size_t k, std::vector<std:
     choose_above(values, threshold_by_sample(values, size, likely, 0), most, chosen);
     if (chosen.size() >= k && chosen.size() < most) return keep_largest(values, k, chosen);
   }
-  choose_above(values, kernel::kth_magnitude(values.data(), values.size(), k), values.size(), chosen);
+  const float least = zeros == Zeros::taken ? 0 : std::numeric_limits<float>::denorm_min();
+  choose_above(values, std::max(kernel::kth_magnitude(values.data(), values.size(), k), least), values.size(), chosen);
   keep_largest(values, k, chosen);
 }
 

@@ -109,7 +109,7 @@ void Demo::encode(std::span<const float> values, std::span<float> momentum, Byte
     for (std::size_t i = 0; i < matrix.chunk_rows; ++i)
       std::copy_n(first + i * matrix.columns, columns, chunk.data() + i * columns);
     forward(matrix, chunk.data(), coefficients.data());
-    choose_top_k(std::span(coefficients).first(count), matrix.kept, chosen);
+    choose_top_k(std::span(coefficients).first(count), matrix.kept, chosen, Zeros::taken);
     std::byte* numbers = to + matrix.kept * index_bytes;
     Chunk sent{};
     for (const std::uint32_t index : chosen) {

@@ -94,8 +94,9 @@ float kth_magnitude(const float* values, std::size_t count, std::size_t k) {
   std::vector<std::uint32_t> candidates;
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[i]) & 0x7FFFFFFFU;
-    if (bits >> shift == bucket) candidates.push_back(bits);
+    if (bits >> shift == bucket && bits != 0) candidates.push_back(bits);
   }
+  if (candidates.size() < k - above) return 0;
   const auto wanted = candidates.begin() + static_cast<std::ptrdiff_t>(k - above - 1);
   std::nth_element(candidates.begin(), wanted, candidates.end(), std::greater<>());
   return std::bit_cast<float>(*wanted);

@@ -61,6 +61,7 @@ TEST(MakeCodec, RefusesParametersOutOfRange) {
 TEST(MakeCodec, RefusesAnImpossibleOrder) {
   EXPECT_THAT(refusal("rans+int8"), AllOf(HasSubstr("'int8' stands behind 'rans'"), HasSubstr("'int8' before it")));
   EXPECT_THAT(refusal("int8+topk"), HasSubstr("sparsify + transform + quantize + code"));
+  EXPECT_THAT(refusal("dct+rans+topk:0.01+int8"), HasSubstr("'topk' stands behind 'rans'"));
   EXPECT_THAT(refusal("dct+dgc"), HasSubstr("write topk in its place"));
   EXPECT_THAT(refusal("dct+topk:0.1,layers=1"), HasSubstr("leave one of both out"));
   EXPECT_THAT(refusal("hadamard+dct+topk"), HasSubstr("the order is"));

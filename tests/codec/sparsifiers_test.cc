@@ -41,6 +41,22 @@ TEST(TopK, SendsTheFirstOfEqualOnes) {
 
 TEST(TopK, SendsOneValueAtLeast) { EXPECT_EQ(sent_by("topk:0.000001", {1, 3, 2}), (std::vector<std::size_t>{1})); }
 
+// What is not told of a value is that it is zero, so that zeros need no telling: of embeddings few rows have a
+// gradient.
+TEST(TopK, SendsNoZeros) {
+  Values values(1000);
+  values[3] = 1, values[500] = -0x1p-149F, values[501] = 0x1p-149F, values[999] = -2;
+  for (const std::string spec : {"topk:0.01", "topk:0.01,select=sampled", "sidco:0.01", "dgc:0.01"}) {
+    const auto codec = make_codec(spec);
+    const auto code = encoded(*codec, values, 7);
+    EXPECT_EQ(decoded(*codec, code, values.size()), values) << spec;
+    EXPECT_LT(code.size(), std::size_t{8} + 4 * 4 + 16) << spec;
+    EXPECT_EQ(encoded(*codec, Values(1000), 7).size(), 8U) << spec;
+  }
+  const auto signs = make_codec("topk:0.01+sign");
+  EXPECT_EQ(decoded(*signs, encoded(*signs, Values(1000), 7), 1000), Values(1000)) << "signs know no zero";
+}
+
 TEST(TopK, AThresholdFromASampleFindsAboutAsMany) {
   for (const Kind kind : {Kind::normal, Kind::skewed}) {
     const Values values = values_of(kind, 100'000);
