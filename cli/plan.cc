@@ -51,6 +51,30 @@ void run_again(const planning::Again& again, const ResultFile& output, bool says
   output.write(to_toml(plan));
 }
 
+// Thousands of ranks and ways to divide a model among them take minutes.
+void tell_how_to_end(planning::Budget::Clock::duration passed) {
+  constexpr auto is_long = std::chrono::seconds(10);
+  static bool told = false;
+  if (told || passed < is_long) return;
+  told = true;
+  fmt::print(stderr, "ranvier plan: still searching; --limit SECONDS ends that with the best that is known by then\n");
+}
+
+std::pair<planning::Question, planning::Answer> searched(const planning::Options& options) {
+  planning::Budget budget(options.limit, options.limit.time ? nullptr : tell_how_to_end);
+  try {
+    planning::Question question = planning::question_of(options, budget);
+    planning::Answer answer = planning::answer(question);
+    if (budget.ended_something())
+      answer.plan.because.push_back(fmt::format("search: cut short by {}", budget.in_words()));
+    return {std::move(question), std::move(answer)};
+  } catch (const Error& ended) {
+    if (ended.kind() != ErrorKind::timeout) throw;
+    throw Error(ErrorKind::timeout,
+                fmt::format("no way to communicate is known after {}; give it longer", budget.in_words()));
+  }
+}
+
 // "chosen: ring, …" as a line of a table.
 void print_reason(const std::string& sentence) {
   const auto colon = sentence.find(": ");
@@ -69,8 +93,7 @@ int run_plan(const Arguments& arguments) {
   const JsonFile file(options->json);
   const ResultFile tuning(options->tuning, "--tuning");
   const ResultFile output(options->output, "--output");
-  const planning::Question question = planning::question_of(*options);
-  const planning::Answer answer = planning::answer(question);
+  const auto [question, answer] = searched(*options);
   if (options->json != "-" && options->output != "-") {
     fmt::print("# {} on {} of {} ranks\n", options->workload, answer.plan.network, options->world);
     for (const auto& sentence : answer.plan.because) print_reason(sentence);

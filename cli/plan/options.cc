@@ -37,7 +37,7 @@ Examples:
 constexpr Rank most_placed = 1024;
 
 // Which say something of a plan that is followed.
-constexpr std::array of_again{"--took-ms", "--waited-ms", "--gradient-bytes", "--bucket", "--keep-compress", "--limit"};
+constexpr std::array of_again{"--took-ms", "--waited-ms", "--gradient-bytes", "--bucket", "--keep-compress"};
 
 // Of --again, for CLI11 to fill.
 struct AgainFlags {
@@ -91,7 +91,7 @@ PlanPolicy checked_policy(const std::string& spec, const Options& options) {
   return plan_policy(spec);
 }
 
-void add_again(CLI::App& app, AgainFlags& flags, SearchLimit& limit) {
+void add_again(CLI::App& app, AgainFlags& flags) {
   app.add_option(
          "--again", flags.file,
          "a plan that training follows, whose steps take what the next flags say: choose algorithms, bucket and "
@@ -105,13 +105,13 @@ void add_again(CLI::App& app, AgainFlags& flags, SearchLimit& limit) {
   cli::add_count(app, "--bucket", flags.bucket, "gradients go in buckets of so many bytes, which stays so", 1,
                  std::uint64_t{1} << 40);
   app.add_flag("--keep-compress", flags.keeps_codec, "the codec stays, since what it holds must not be lost");
-  cli::add_seconds(app, "--limit", limit.time, "how long --again may search; default 2");
 }
 
 Again checked_again(const CLI::App& app, const AgainFlags& flags, const SearchLimit& limit) {
   constexpr double most_ms = 1e9;
   for (const auto* option : app.get_options()) {
     const bool goes_with_it = option->check_name("--again") || option->check_name("--output") ||
+                              option->check_name("--limit") ||
                               std::ranges::any_of(of_again, [&](const char* flag) { return option->check_name(flag); });
     if (option->count() > 0 && !goes_with_it)
       refuse(
@@ -192,11 +192,14 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--json", options.json, "write all choices there; - is stdout, in place of the text")
       ->type_name("FILE");
   AgainFlags again;
-  Again defaults;
-  add_again(app, again, defaults.limit);
+  add_again(app, again);
+  std::chrono::milliseconds limit = std::chrono::seconds(2);
+  cli::add_seconds(app, "--limit", limit,
+                   "how long it may search, for the best that it knows by then; default none, of --again 2");
   if (cli::parse(app, arguments)) return std::nullopt;
+  if (app.count("--limit") > 0 || !again.file.empty()) options.limit.time = limit;
   if (!again.file.empty()) {
-    options.again = checked_again(app, again, defaults.limit);
+    options.again = checked_again(app, again, options.limit);
     cli::refuse_overwriting({{"--output", options.output}}, {{"--again", again.file}});
     return options;
   }

@@ -16,7 +16,7 @@ namespace ranvier::planning {
 struct Again {
   std::string file;
   Measured measured;
-  SearchLimit limit{.time = std::chrono::seconds(2), .flag = "ranvier plan --limit"};
+  SearchLimit limit;
 };
 
 struct Options {
@@ -32,6 +32,7 @@ struct Options {
   std::vector<std::string> codecs;  // beside none
   std::string gradients_flag;       // one that was given and is of gradients, which not all traces tell; empty: none
   double memory_bytes = 0;          // of a rank
+  SearchLimit limit;
   std::string output;
   std::string tuning;
   std::string json;

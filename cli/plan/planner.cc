@@ -16,11 +16,21 @@
 #include "simulate/workload.h"
 
 namespace ranvier::planning {
+
+std::string Budget::in_words() const {
+  if (!limit_.time) return "no limit";
+  return fmt::format("the {:.3g} s of {}", std::chrono::duration<double>(*limit_.time).count(), limit_.flag);
+}
+
 namespace {
 
 constexpr Rank most_placed_ranks = 32;
 // On a star, where enough algorithms have ranks that all do the same: what has not takes minutes to simulate beyond.
 constexpr Rank most_unlike_ranks = 128;
+
+// Of the limit, until when the fastest algorithms by size are to be known; the rest is for the search. Each ends a
+// little behind its time, by a moment of the simulation.
+constexpr double share_of_sizes = 0.7;
 
 // Up to the size of all gradients, within reason: what is longer takes the same algorithm.
 std::size_t most_bytes_of_a_table(double gradients) {
@@ -132,7 +142,7 @@ double gradient_bytes(const Workload& workload) {
   return bytes;
 }
 
-Question question_of(const Options& options) {
+Question question_of(const Options& options, Budget& budget) {
   Question question;
   const bool is_ready_made =
       std::ranges::count(workload_names(), options.workload.substr(0, options.workload.find(':'))) > 0;
@@ -186,20 +196,24 @@ Question question_of(const Options& options) {
   }
   question.search.unequal = options.unequal;
   question.place = options.place;
-  complete(question);
+  complete(question, budget);
   return question;
 }
 
-void complete(Question& question) {
+void complete(Question& question, Budget& budget) {
   question.search.levels = [place = question.place](const SyncPolicy& policy, Rank replicas) {
     return simulation::levels_of(policy, simulation::place_for(policy, place), replicas);
   };
   question.search.takes_codec = goes_by;
   const double gradients = question.trace ? most_summed_bytes(*question.trace) : most_gradient_bytes(question);
   question.search.bucket_bytes = bucket_sizes(gradients);
-  for (PlanNetwork& network : question.networks)
+  for (PlanNetwork& network : question.networks) {
+    network.options.enough = budget.until(share_of_sizes);
     network.by_size = fastest_algorithms(network.topology, question.search.algorithms, most_bytes_of_a_table(gradients),
                                          network.options);
+    network.options.enough = budget.until(1);
+  }
+  question.search.enough = budget.until(1);
 }
 
 Answer answer(const Question& question) {

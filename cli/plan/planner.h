@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/budget.h"
 #include "plan/options.h"
 #include "ranvier/plan.h"
 #include "ranvier/plan_file.h"
@@ -31,11 +32,12 @@ struct Question {
 };
 // Of what a step averages.
 double gradient_bytes(const Workload&);
-// With the speed of codecs on this machine, and which algorithms are the fastest by size. Throws Error.
-Question question_of(const Options&);
+// With the speed of codecs on this machine, and which algorithms are the fastest by size. Asks the budget from then on,
+// which has to outlive it. Throws Error, kind timeout where the budget's limit is too short for anything.
+Question question_of(const Options&, Budget&);
 // Fills what of PlanSearch and PlanNetwork follows from what is there already: buckets, the fastest algorithms by size,
-// and what policies are asked about.
-void complete(Question&);
+// what policies are asked about, and when it is enough.
+void complete(Question&, Budget&);
 
 struct Answer {
   std::vector<PlanChoice> ranked;

@@ -39,33 +39,8 @@ Topology slower(Topology topology, double factor) {
   return topology;
 }
 
-// How long it has taken since, and whether anything was ended for it.
-class Budget {
- public:
-  explicit Budget(std::chrono::milliseconds limit) : limit_(limit) {}
-
-  // For SimulateOptions::enough and PlanSearch::enough: yes once that share of the limit is over. Not to outlive this.
-  std::function<bool()> until(double share) {
-    return [this, end = begin_ + std::chrono::duration_cast<Clock::duration>(limit_ * share)] {
-      const bool over = Clock::now() >= end;
-      ends_ |= over;
-      return over;
-    };
-  }
-  bool ended_something() const { return ends_; }
-  double seconds() const { return std::chrono::duration<double>(limit_).count(); }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  const std::chrono::milliseconds limit_;
-  const Clock::time_point begin_ = Clock::now();
-  bool ends_ = false;
-};
-
-// Of the limit, until when the network's factor is to be known, and the fastest algorithms by size; the rest is for the
-// search. Each ends a little behind its time, by a moment of the simulation.
+// Of the limit, until when the network's factor is to be known.
 constexpr double share_of_factor = 0.4;
-constexpr double share_of_sizes = 0.7;
 
 StepSimulation as_planned(const Plan& plan, const PlanNetwork& network, const CodecSpeed& codec,
                           const Workload& workload) {
@@ -137,10 +112,8 @@ void check_model(const Plan& plan, double planned_bytes, double bytes) {
 
 // None where the budget did not last until a single way was known.
 std::optional<Answer> search(Question& question, std::size_t bucket_bytes, Budget& budget) {
-  question.networks.front().options.enough = budget.until(share_of_sizes);
-  question.search.enough = budget.until(1);
   try {
-    complete(question);
+    complete(question, budget);
     if (bucket_bytes > 0) question.search.bucket_bytes = {static_cast<double>(bucket_bytes)};
     return answer(question);
   } catch (const Error& ended) {
@@ -157,7 +130,7 @@ Replanned told(Plan plan, std::string reason) {
 }  // namespace
 
 Replanned replan(const Plan& followed, const Measured& measured, const SearchLimit& limit) {
-  Budget budget(limit.time);
+  Budget budget(limit);
   Plan plan = followed;
   if (measured.bucket_bytes > 0) plan.bucket_bytes = measured.bucket_bytes;
   const StepSeconds& step = measured.step;
@@ -211,8 +184,7 @@ Replanned replan(const Plan& followed, const Measured& measured, const SearchLim
     unchanged = mean_step(plan, how, workload, now.topology);
   } catch (const Error& ended) {
     if (ended.kind() != ErrorKind::timeout) throw;
-    throw Error(ErrorKind::timeout,
-                fmt::format("that takes longer than the {:.3g} s of {}", budget.seconds(), limit.flag));
+    throw Error(ErrorKind::timeout, fmt::format("that takes longer than {}", budget.in_words()));
   }
   const std::string found = fmt::format(
       "a step takes {:.2f} ms and not {:.2f}: computing {:.2f} and not {:.2f}, waiting {:.2f} and not {:.2f}, {}",
@@ -236,8 +208,7 @@ Replanned replan(const Plan& followed, const Measured& measured, const SearchLim
     plan = expecting(std::move(plan), expected(answer->plan));
     chosen = describe(question, answer->ranked.front());
   }
-  if (budget.ended_something())
-    chosen += fmt::format(" (the search was cut short after {:.3g} s, see {})", budget.seconds(), limit.flag);
+  if (budget.ended_something()) chosen += fmt::format(" (the search was cut short by {})", budget.in_words());
   const double expected_ms = plan.step_ns / 1e6;
   return told(std::move(plan), fmt::format("{}; from now on {}, expected to take {:.2f}", found, chosen, expected_ms));
 }

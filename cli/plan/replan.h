@@ -2,10 +2,10 @@
 // --again`, which PyTorch asks, and for `ranvier train --plan`.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <string>
 
+#include "plan/budget.h"
 #include "ranvier/plan_file.h"
 #include "ranvier/plan_judge.h"
 
@@ -16,11 +16,6 @@ struct Measured {
   double gradient_bytes = 0;     // of the model that is trained; 0: as the workload has it
   std::size_t bucket_bytes = 0;  // in which gradients go, whatever is planned; 0: as is planned
   bool keeps_codec = false;      // what it holds must not be lost
-};
-
-struct SearchLimit {
-  std::chrono::milliseconds time = std::chrono::seconds(2);
-  std::string flag;  // that says so, for what is said where it is too short
 };
 
 struct Replanned {

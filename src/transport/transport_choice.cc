@@ -65,7 +65,10 @@ TransportChoice parse_transport(std::string_view name) {
   if (!known) {
     std::vector<std::string_view> names{"auto"};
     names.insert(names.end(), transport_names.begin(), transport_names.end());
-    names.emplace_back("shm+tcp");
+    std::vector<std::string> pairs;
+    for (const auto& outside : transport_names)
+      if (outside != "shm") pairs.push_back(fmt::format("shm+{}", outside));
+    names.insert(names.end(), pairs.begin(), pairs.end());
     throw Error(ErrorKind::usage, unknown_name("transport", name, names));
   }
   return {.inside = plus == name.npos ? "" : "shm", .between = std::string(between)};

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "plan/simulate/in_network.h"
+#include "plan/simulate/instance.h"
 #include "plan/simulate/step.h"
 #include "ranvier/cost.h"
 #include "ranvier/error.h"
@@ -259,6 +260,7 @@ const SimulatedRun& CollectiveTimes::run(Kind& kind, std::size_t chunk, Links li
   auto& symmetry = links == Links::busy ? kind.symmetry : kind.rested_symmetry;
   const auto [known, added] = known_.try_emplace({&kind, chunk, links});
   if (!added) return known->second;
+  end_if_enough(options_);
   options_.grid = kind.grid;  // not of a copy: SimulateOptions::enough may count how often it is asked
   try {
     known->second = streamed(kind.schedule, network, chunk, element_bytes, options_, &symmetry);
@@ -321,7 +323,10 @@ CollectiveTimes::Least CollectiveTimes::at_least(const Communication& what, cons
 }
 
 CollectiveTimes::Least CollectiveTimes::at_least(Kind& found, const Communication& what) const {
-  if (!found.bounded) bound(found);
+  if (!found.bounded) {
+    end_if_enough(options_);
+    bound(found);
+  }
   const auto chunk_bytes = static_cast<double>(chunk_elements(what, found.schedule) * element_bytes);
   Least least{.kind = &found};
   for (const auto& line : found.links) {

@@ -14,6 +14,9 @@
 
 namespace ranvier::plan {
 
+// Asks SimulateOptions::enough. Throws Error{timeout} where it is.
+void end_if_enough(const SimulateOptions&);
+
 struct Instance {
   struct Channel {
     std::vector<Crossing> route = {};

@@ -41,8 +41,7 @@ class Simulation {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) at(instance_.starts_ns[rank], What::start, rank);
     std::vector<std::uint32_t> left;
     for (std::size_t moment = 0; network_.flows() || !events_.empty(); ++moment) {
-      if (options_.enough && moment % moments_between_questions == 0 && options_.enough())
-        throw Error(ErrorKind::timeout, "simulating was ended by who asked for it, after as long as it may take");
+      if (moment % moments_between_questions == 0) end_if_enough(options_);
       const double event = events_.empty() ? std::numeric_limits<double>::infinity() : events_.top().at - now_;
       const double flow = network_.flows() ? network_.until_next() : std::numeric_limits<double>::infinity();
       const double passes = std::max(0.0, std::min(event, flow));
@@ -306,6 +305,11 @@ class Simulation {
 };
 
 }  // namespace
+
+void end_if_enough(const SimulateOptions& options) {
+  if (options.enough && options.enough())
+    throw Error(ErrorKind::timeout, "simulating was ended by who asked for it, after as long as it may take");
+}
 
 SimulatedRun run(const Instance& instance, const SimulateOptions& options) {
   return Simulation(instance, options).run();

@@ -54,7 +54,13 @@ class Table {
     least_ns_ = std::numeric_limits<double>::infinity();
     for (const Candidate& each : candidates(what)) {
       if (each.least_ns > least_ns_ * (1 + 1e-9)) continue;
-      const auto ns = plan::if_possible([&] { return times_.run(what, algorithms_[each.place]).ns; }, refusal_);
+      std::optional<double> ns;
+      try {
+        ns = plan::if_possible([&] { return times_.run(what, algorithms_[each.place]).ns; }, refusal_);
+      } catch (const Error& ended) {
+        if (ended.kind() != ErrorKind::timeout || !best) throw;
+        break;  // the most promising ones are known
+      }
       // As fast within rounding: the earlier one in the list stays.
       if (!ns || *ns > least_ns_ * (1 + 1e-9) || (*ns >= least_ns_ * (1 - 1e-9) && best && *best < each.place))
         continue;

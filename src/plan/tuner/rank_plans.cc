@@ -108,7 +108,7 @@ class Search {
       for (const Candidate* each : by_bound)
         if (search_.exhaustive || best_.may_change(*each, each->least_ns)) simulate(*each);
     } else if (!by_bound.empty()) {
-      simulate(*by_bound.front());  // so that there is something, however soon it is enough
+      simulate(*by_bound.front());  // before many are estimated
       for (const auto& [about_ns, each] : estimated(by_bound))
         if (each != by_bound.front() && best_.may_change(*each, about_ns)) simulate(*each);
     }
@@ -121,7 +121,7 @@ class Search {
     if (!slot) {
       SimulateOptions options = networks_[network].options;
       options.most_messages = 0;  // of many that are not alike, which takes seconds for each size
-      options.enough = search_.enough;
+      if (search_.enough) options.enough = [this] { return !found_.empty() && search_.enough(); };
       slot = std::make_unique<plan::CollectiveTimes>(divisions_[division], networks_[network].topology, options);
     }
     return *slot;
@@ -156,8 +156,10 @@ class Search {
       for (std::size_t division = 0; division < divisions_.size(); ++division)
         for (std::size_t network = 0; network < networks_.size(); ++network)
           for (const std::string& algorithm : algorithms_of(search_.codecs[codec], networks_[network])) {
-            if (search_.enough && search_.enough())
+            if (search_.enough && search_.enough()) {
+              if (!candidates_.empty()) return;
               throw Error(ErrorKind::timeout, "planning was ended before it knew a single way to communicate");
+            }
             for (const double bucket : search_.bucket_bytes) {
               Candidate each{candidates_.size(), division, network, codec, algorithm, bucket, 0};
               const auto least = plan::if_possible(

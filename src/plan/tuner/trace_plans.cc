@@ -58,9 +58,15 @@ std::vector<PlanChoice> rank_plans(const ExecutionTrace& trace, const std::vecto
   for (const Candidate& each : candidates) {
     const bool may_matter = each.least_ns <= second * (1 - least_difference) || each.least_ns < best[each.network];
     if (!may_matter && !search.exhaustive) continue;
-    auto step = plan::if_possible(
-        [&] { return plan::simulate_step(trace, how(networks[each.network], each.algorithm), *times[each.network]); },
-        refusal);
+    std::optional<StepPrediction> step;
+    try {
+      step = plan::if_possible(
+          [&] { return plan::simulate_step(trace, how(networks[each.network], each.algorithm), *times[each.network]); },
+          refusal);
+    } catch (const Error& ended) {
+      if (ended.kind() != ErrorKind::timeout || found.empty()) throw;
+      break;
+    }
     if (!step) continue;
     const double ns = step->step_ns;
     best[each.network] = std::min(best[each.network], ns);
