@@ -194,6 +194,7 @@ class TcpControlPlane final : public ControlPlane {
     const auto deadline = Clock::now() + goodbye_limit;
     {
       const std::lock_guard lock(mutex_);
+      has_left_ = true;
       for (Link& link : links_) post(link, own(NewsType::departure));
     }
     for (;;) {
@@ -246,7 +247,9 @@ class TcpControlPlane final : public ControlPlane {
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
       if (got <= 0) {
         const auto* const tls = link.channel.tls();
-        watch_.ended(link.neighbour, outcome, got < 0 && tls != nullptr ? tls->problem() : "");
+        // Behind the goodbye whoever closes his end has read it; nobody's death is news then, and what ranks disagree
+        // about, which may still come from another, is.
+        if (!has_left_) watch_.ended(link.neighbour, outcome, got < 0 && tls != nullptr ? tls->problem() : "");
         link.over = Clock::now();
         if (got < 0) link.channel.close();
         return;
@@ -312,12 +315,13 @@ class TcpControlPlane final : public ControlPlane {
   const Rank rank_;
   const Rank world_;
   const ControlEvents events_;
-  std::mutex mutex_;  // guards watch_, signs_, links_, waiting_, stopping_ and calls_
+  std::mutex mutex_;  // guards watch_, signs_, links_, waiting_, stopping_, has_left_ and calls_
   ControlWatch watch_;
   Signs signs_;
   std::list<Link> links_;
   std::optional<MessageHeader> waiting_;  // for the control thread to tell
   bool stopping_ = false;
+  bool has_left_ = false;                     // has said goodbye
   std::shared_ptr<const CallHistory> calls_;  // of this rank; null until they are followed
   std::optional<Error> at_the_end_;           // the fault, told or too late for that; the control thread's
   Fd wake_;
