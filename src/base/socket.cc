@@ -24,6 +24,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/forked.h"
 #include "ranvier/error.h"
 
 namespace ranvier {
@@ -93,8 +94,14 @@ void set_buffers(const Fd& socket, const SocketBuffers& buffers) {
   set_buffer(socket, buffers.receive, SO_RCVBUFFORCE, SO_RCVBUF, "/proc/sys/net/core/rmem_max");
 }
 
+// Of this process alone, see base/forked.h.
+Fd own(Fd socket) {
+  close_in_forked(socket.get());
+  return socket;
+}
+
 Fd tcp_socket(int family) {
-  return open_descriptor([&] { return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
+  return own(open_descriptor([&] { return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); }));
 }
 
 constexpr const char* every_ipv6 = "::";  // and IPv4 with it
@@ -189,7 +196,9 @@ Fd listen_on_one(const std::string& interface, const PortRange& ports, const Soc
 }  // namespace
 
 void Fd::reset() {
-  if (number_ >= 0) close(number_);
+  if (number_ < 0) return;
+  keep_in_forked(number_);
+  close(number_);
   number_ = -1;
 }
 
@@ -230,7 +239,7 @@ Fd listen_on(const std::string& ip, const PortRange& ports, const SocketBuffers&
 }
 
 Fd accept_next(const Fd& listener) {
-  return open_descriptor([&] { return accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
+  return own(open_descriptor([&] { return accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); }));
 }
 
 // Asked of the routing table: connecting a datagram socket sends nothing.

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/forked.h"
 #include "ranvier/error.h"
 
 namespace ranvier::transport {
@@ -45,7 +46,11 @@ bool sleep(std::span<pollfd> descriptors, std::chrono::nanoseconds limit) {
   return ppoll(descriptors.data(), descriptors.size(), &time, nullptr) > 0 && descriptors.front().revents != 0;
 }
 
-Fd open_socket(int family) { return Fd(socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
+Fd open_socket(int family) {
+  Fd opened(socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  close_in_forked(opened.get());  // its port is to be free when this process is gone
+  return opened;
+}
 
 }  // namespace
 

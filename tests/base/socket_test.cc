@@ -5,9 +5,12 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <string>
 
@@ -91,6 +94,26 @@ TEST(Socket, KnowsItsHostsLinkLocalAddress) {
   SocketAddress other = *own;
   reinterpret_cast<sockaddr_in6&>(other.storage).sin6_addr.s6_addr[15] ^= 1;
   EXPECT_FALSE(is_own(other)) << other.text();
+}
+
+// Such as by a data loader's worker, which may live on when the process that it came from has been killed.
+TEST(Socket, EndsWithItsProcessThoughAnotherWasForkedOff) {
+  const Fd listener = listen_on("127.0.0.1", {}, {});
+  Fd dialled = start_connect(local_address(listener), {});
+  Fd accepted;
+  for (int tries = 0; tries < 1000 && !accepted; ++tries, usleep(1000)) accepted = accept_next(listener);
+  ASSERT_TRUE(accepted);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0)
+    for (;;) pause();
+  dialled.reset();
+  pollfd end{accepted.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&end, 1, 10'000), 1) << "the other side does not see the end";
+  char nothing = 0;
+  EXPECT_EQ(recv(accepted.get(), &nothing, 1, 0), 0);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
 }
 
 }  // namespace

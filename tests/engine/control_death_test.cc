@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,24 +20,23 @@ class ControlDeath : public testing::TestWithParam<bool> {};  // each connection
 INSTANTIATE_TEST_SUITE_P(Connections, ControlDeath, testing::Bool(),
                          [](const auto& tested) { return tested.param ? "calls" : "streams"; });
 
-// A child process that is one rank: it connects, and writes a line when it has, and another of the fault it hears of.
+// A child process that is one rank. It writes its address, a line, connects by those of all that it is then given, and
+// writes a line when it has, and another of the fault it hears of.
 class RankProcess {
  public:
-  RankProcess(ControlEndpoint& endpoint, const std::vector<std::string>& addresses) {
+  RankProcess(const WorldInfo& info, const ControlOptions& options) {
     int ends[2];
-    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) throw std::runtime_error("no pair of sockets");
     process_ = fork();
-    if (process_ == 0) {
-      output_ = Fd(ends[1]);
-      alarm(60);
-      run(endpoint, addresses);
-      _exit(0);
-    }
-    close(ends[1]);
-    output_ = Fd(ends[0]);
+    ends_ = Fd(ends[process_ == 0 ? 1 : 0]);
+    close(ends[process_ == 0 ? 0 : 1]);
+    if (process_ != 0) return;
+    alarm(60);
+    run(info, options);
+    _exit(0);
   }
   RankProcess(RankProcess&& other) noexcept
-      : process_(std::exchange(other.process_, -1)), output_(std::move(other.output_)) {}
+      : process_(std::exchange(other.process_, -1)), ends_(std::move(other.ends_)) {}
   ~RankProcess() {
     if (process_ <= 0) return;
     kill(process_, SIGKILL);
@@ -50,40 +50,44 @@ class RankProcess {
     std::string text;
     const auto deadline = Clock::now() + Diary::patience;
     for (char c = 0; c != '\n'; text += c) {
-      pollfd ready{output_.get(), POLLIN, 0};
+      pollfd ready{ends_.get(), POLLIN, 0};
       const auto limit = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
       if (poll(&ready, 1, static_cast<int>(std::max(limit, 0ms).count())) != 1) break;
-      if (read(output_.get(), &c, 1) != 1) break;
+      if (read(ends_.get(), &c, 1) != 1) break;
     }
     return text;
   }
+  void write_line(const std::string& text) const {
+    if (write(ends_.get(), text.data(), text.size()) != std::ssize(text)) _exit(1);
+  }
 
  private:
-  void run(ControlEndpoint& endpoint, const std::vector<std::string>& addresses) const {
+  void run(const WorldInfo& info, const ControlOptions& options) {
+    const auto endpoint = control_endpoint(info, options);
+    write_line(endpoint->address() + "\n");
+    std::vector<std::string> addresses;
+    for (Rank rank = 0; rank < info.world; ++rank) {
+      addresses.push_back(line());
+      addresses.back().pop_back();
+    }
     Diary diary;
-    const auto plane = endpoint.connect(addresses, Clock::now() + Diary::patience, diary.events());
+    const auto plane = endpoint->connect(addresses, Clock::now() + Diary::patience, diary.events());
     write_line("connected\n");
     const auto fault = diary.wait_for_fault();
     write_line(fault ? std::to_string(fault->culprit()) + " " + fault->what() + "\n" : "no fault\n");
   }
-  void write_line(const std::string& text) const {
-    if (write(output_.get(), text.data(), text.size()) != std::ssize(text)) _exit(1);
-  }
 
   pid_t process_ = -1;
-  Fd output_;
+  Fd ends_;
 };
 
 std::vector<RankProcess> running_world(Rank world, ControlOptions options = {}) {
   options.calls = ControlDeath::GetParam();
-  std::vector<std::unique_ptr<ControlEndpoint>> endpoints;
-  std::vector<std::string> addresses;
-  for (Rank rank = 0; rank < world; ++rank) {
-    endpoints.push_back(control_endpoint({.rank = rank, .world = world}, options));
-    addresses.push_back(endpoints.back()->address());
-  }
   std::vector<RankProcess> processes;
-  for (const auto& endpoint : endpoints) processes.emplace_back(*endpoint, addresses);
+  for (Rank rank = 0; rank < world; ++rank) processes.emplace_back(WorldInfo{.rank = rank, .world = world}, options);
+  std::string addresses;
+  for (RankProcess& process : processes) addresses += process.line();
+  for (const RankProcess& process : processes) process.write_line(addresses);
   for (RankProcess& process : processes) EXPECT_EQ(process.line(), "connected\n");
   return processes;
 }

@@ -2,12 +2,14 @@
 
 import gc
 import os
+import signal
+import time
 
 import pytest
 import ranvier
 import torch
 import torch.distributed as dist
-from ranks import on_ranks
+from ranks import on_ranks, run_ranks
 
 
 def in_a_fork(body) -> tuple[int, str]:
@@ -49,6 +51,25 @@ def forking(rank, world):
 
 def test_the_group_says_that_it_stayed_with_the_parent():
     on_ranks(2, forking)
+
+
+def dying_before_a_child(rank, world):
+    """Such as a data loader's worker, which lives on for some seconds."""
+    total = torch.ones(3)
+    dist.all_reduce(total)
+    if rank == 1:
+        if os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(total)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp", "udp"])
+def test_a_rank_that_dies_is_noticed_though_processes_that_it_forked_live_on(transport):
+    environment = {"RANVIER_TRANSPORT": transport, "RANVIER_DEAD_AFTER_MS": "10000"}
+    outcomes = run_ranks(2, dying_before_a_child, lost=[1], environment=environment)
+    assert "rank 1 died: its control connection closed" in (outcomes[0].error or ""), outcomes[0]
 
 
 def waiting(rank, world):
