@@ -17,6 +17,7 @@ from ranvier._bounded import lost_share_of
 from ranvier._exchanges import Exchange, Plain, make_exchange
 from ranvier._groups import follow_in, group_like
 from ranvier._memory import Memories, owed_elsewhere, require_records
+from ranvier._momentum import require_no_other
 from ranvier._nodes import exchange_over, keeps_steps, kinds_of_codes, speakers
 from ranvier._wire import Wire
 
@@ -140,13 +141,8 @@ def check_codec(spec: str, policy: Any, sync: str, optimizer: torch.optim.Optimi
         raise ValueError(
             f"'{spec}' corrects the momentum of gradients, and '{sync}' also averages parameters: take another codec, or 'bsp'"
         )
-    if momentum > 0 and any(each.get("momentum", 0) for each in optimizer.param_groups):
-        raise ValueError(f"'{spec}' has a momentum of {momentum:g} in the optimizer's place: make the optimizer with momentum=0")
-    if momentum > 0 and any(float(each.get("betas", (0,))[0]) > 0 for each in optimizer.param_groups):  # Adam's
-        raise ValueError(
-            f"'{spec}' has a momentum of {momentum:g} in the optimizer's place, and {type(optimizer).__name__} has one of its own "
-            "(betas): take SGD with momentum=0, or a codec without, such as 'safe' or 'transformer'"
-        )
+    if momentum > 0:
+        require_no_other(spec, momentum, optimizer, optimizer.param_groups)
 
 
 class CodedTeam:

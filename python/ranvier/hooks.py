@@ -45,6 +45,7 @@ from ranvier._exchanges import Exchange, Plain, Went, make_exchange
 from ranvier._followed_plan import FollowedPlan, PlanChange
 from ranvier._groups import chosen, follow_in, leave, new_name
 from ranvier._memory import Memories, owed_elsewhere, require_record
+from ranvier._momentum import OnlyMomentum
 from ranvier._nodes import keeps_steps, speakers
 from ranvier._step_times import BucketTimes, StepSeconds
 from ranvier._streams import Behind, on_host
@@ -75,7 +76,8 @@ def hook(
 
     Raises ValueError for a spec that is wrong, on whichever rank, or that another rank does not have, for a plan of another
     number of ranks or of another policy, and TypeError for one that is no str. A codec that has momentum (dgc, and with it
-    "strong" and "extreme"; momentum=) takes the place of the optimizer's, which then has to be 0.
+    "strong" and "extreme"; demo; momentum=) takes the place of the optimizer's: one that has momentum, or betas as Adam's, is
+    refused by a ValueError in its first step, before that changes anything.
     """
     if isinstance(spec, Plan):
         return CompressionState(spec.compress, group, spec, scaler), compress
@@ -159,6 +161,7 @@ class CompressionState:
         self._waiter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ranvier-hook-waits")
         self._process = os.getpid()
         self._way = wire, exchange
+        self._only_momentum = OnlyMomentum(self.spec, exchange.momentum) if exchange.momentum > 0 else None
         if self._world != 0 and (self._world, self._speakers) != (wire.world, speakers(exchange)):
             self._number = 0
             self._memories.leave_their_world(keeps_steps(exchange))
@@ -235,6 +238,8 @@ class CompressionState:
             return
         wire, _ = self._way
         self._over, self._way = (self.bytes_sent, self.lost_share), None
+        if self._only_momentum:
+            self._only_momentum.end()
         self._thread.shutdown()
         self._waiter.shutdown()
         served = [each.type for each in self._whole._device_types]
@@ -273,6 +278,8 @@ class CompressionState:
             )
         buffer, parameters = bucket.buffer(), bucket.parameters()
         _require_dense_and_real(buffer, parameters, exchange)
+        if self._only_momentum:
+            self._only_momentum.meet(parameters)
         if self._begins:
             self._begin_alike(buffer.device)
         if bucket.index() == 0:

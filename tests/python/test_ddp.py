@@ -25,8 +25,8 @@ def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
     ]
 
 
-def train(net: nn.Module, part: slice) -> torch.Tensor:
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+def train(net: nn.Module, part: slice, momentum: float = 0.9) -> torch.Tensor:
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=momentum)
     for images, labels in batches():
         optimizer.zero_grad()
         nn.functional.cross_entropy(net(images[part]), labels[part]).backward()
