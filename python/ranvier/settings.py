@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -36,6 +37,10 @@ SETTINGS: dict[str, str] = {
 
 _Path = str | os.PathLike[str]
 _MOST_SOCKETS = 16
+_LAST_PORT = 65535
+_SHORTEST, _LONGEST = timedelta(milliseconds=100), timedelta(days=1)  # as of --dead-after-ms
+_RATE = re.compile(r"[0-9.]+(e[+-]?[0-9]+)?[kKMG]?(bit|bps|B)(/s)?")
+_PROOF = ("certificate", "private_key", "authority")  # files of which each needs the others
 # What the C++ library reads is text: a setting that was given, in the words of its variable.
 _WORDS: dict[type, Callable[[Any], str]] = {
     str: str,
@@ -59,8 +64,9 @@ class Options:
         with ranvier.Options(transport="tcp"):
             dist.init_process_group("cpu:ranvier,cuda:nccl", pg_options=nccl_options)
 
-    Raises TypeError for a value of another type, ValueError for a number out of range; what only the library can judge,
-    such as the name of an algorithm, fails when the group is made.
+    Raises TypeError for a value of another type, ValueError for a number or a duration out of range; a text that says nothing,
+    such as ports or the name of an algorithm, and a certificate without its other files, which the environment may name, fail
+    when the group is made, where the other ranks hear of it.
     """
 
     transport: str | None = None
@@ -93,8 +99,8 @@ class Options:
                 )
         if self.sockets is not None and not 1 <= self.sockets <= _MOST_SOCKETS:
             raise ValueError(f"ranvier.Options(sockets=…) is a number from 1 to {_MOST_SOCKETS}, and not {self.sockets}")
-        if self.dead_after is not None and _milliseconds(self.dead_after) < 1:
-            raise ValueError(f"ranvier.Options(dead_after=…) is a millisecond or more, and not {self.dead_after}")
+        if self.dead_after is not None and not _SHORTEST <= self.dead_after <= _LONGEST:
+            raise ValueError(f"ranvier.Options(dead_after=…) is from 100 milliseconds to a day, and not {self.dead_after}")
 
     @property
     def _timeout(self) -> None:
@@ -145,8 +151,25 @@ def for_group(timeout: timedelta, options: Options, is_part: bool = False) -> di
         chosen.pop("RANVIER_TOPOLOGY", None)
         if algorithm := chosen.get("RANVIER_ALGORITHM"):
             chosen["RANVIER_ALGORITHM"] = algorithm.partition(":")[0]
+    chosen |= options.settings()
+    _require_sense(options, chosen)
     milliseconds = str(max(1, _milliseconds(timeout)))
-    return chosen | options.settings() | {"timeout_ms": milliseconds, "join_timeout_ms": milliseconds}
+    return chosen | {"timeout_ms": milliseconds, "join_timeout_ms": milliseconds}
+
+
+def _require_sense(options: Options, chosen: dict[str, str]) -> None:
+    """Raises ValueError where options do not say what the library asks for, which would name variables and flags."""
+    if options.ports is not None and not _is_range(options.ports):
+        raise ValueError(f"ranvier.Options(ports=…) is a range of ports such as '20000-20100', and not {options.ports!r}")
+    if options.link_rate is not None and not _RATE.fullmatch(options.link_rate):
+        raise ValueError(f"ranvier.Options(link_rate=…) is a rate such as '200Mbit' or '25MB', and not {options.link_rate!r}")
+    given = [name for name in _PROOF if getattr(options, name) is not None]
+    lacking = [name for name in _PROOF if _variable(name) not in chosen]
+    if given and lacking:
+        raise ValueError(
+            f"ranvier.Options({given[0]}=…) goes with {' and '.join(f'{name}=…' for name in lacking)}: name these files there, too, "
+            f"or by {' and '.join(map(_variable, lacking))}"
+        )
 
 
 def warn_of_misspellings() -> None:
@@ -158,6 +181,13 @@ def warn_of_misspellings() -> None:
         if variable.startswith("RANVIER_") and variable not in SETTINGS and not value.startswith(("tcp://", "udp://")):
             if near := difflib.get_close_matches(variable, SETTINGS, n=1, cutoff=0.85):
                 warnings.warn(f"{variable} is no setting of ranvier; did you mean {near[0]}?", stacklevel=2)
+
+
+def _is_range(ports: str) -> bool:
+    ends = ports.split("-")
+    if len(ends) > 2 or not all(end.isascii() and end.isdigit() for end in ends):
+        return False
+    return 1 <= int(ends[0]) <= int(ends[-1]) <= _LAST_PORT
 
 
 def _milliseconds(duration: timedelta) -> int:

@@ -303,7 +303,7 @@ def patient(rank, world):
     opts = dist.AllreduceOptions()
     opts.timeout = limit
     group.allreduce([total], opts).wait()
-    _library.connect(dist.HashStore(), 0, 1, timedelta.max, ranvier.Options(dead_after=timedelta.max)).shutdown()
+    _library.connect(dist.HashStore(), 0, 1, timedelta.max, ranvier.Options(dead_after=timedelta(days=1))).shutdown()
 
 
 def test_timeouts_of_ages_are_no_timeouts_of_an_instant():

@@ -222,13 +222,52 @@ def test_every_setting_has_an_option():
         ("sockets", 17, ValueError, "from 1 to 16, and not 17"),
         ("key", b"key", TypeError, "a str or PathLike"),
         ("dead_after", 3.0, TypeError, "a timedelta"),
-        ("dead_after", timedelta(0), ValueError, "a millisecond or more"),
+        *(
+            ("dead_after", timedelta(milliseconds=each), ValueError, "from 100 milliseconds to a day, and not")
+            for each in (-1000, 0, 1, 99, 86_400_001)
+        ),
     ],
 )
 def test_an_option_of_another_type_is_refused_where_it_is_written(option, value, error, words):
     with pytest.raises(error, match=words) as caught:
         settings.Options(**{option: value})
     assert f"({option}=…)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "such"),
+    [
+        *(("ports", each, "'20000-20100'") for each in ("x", "", "0", "20000-", "2-1", "1-65536", "1-2-3", "²")),
+        *(("link_rate", each, "'200Mbit' or '25MB'") for each in ("fast", "10", "Mbit")),
+    ],
+)
+def test_a_text_that_says_nothing_is_refused_in_the_words_of_options(option, value, such):
+    with pytest.raises(ValueError, match=rf"ranvier.Options\({option}=…\) is a .* such as {such}, and not '{value}'"):
+        _library.connect(dist.HashStore(), 0, 1, timedelta(seconds=10), settings.Options(**{option: value}))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("dead_after", each) for each in (timedelta(milliseconds=100), timedelta(days=1))),
+        *(("ports", each) for each in ("1", "20000", "20000-20000", "1-65535")),
+        *(("link_rate", each) for each in ("200Mbit", "1.5Gbit/s", "2e2kbit", "25MB", "9600bps", "1000B")),
+    ],
+)
+def test_what_an_option_takes_the_library_takes(option, value):
+    _library.load().check_settings(settings.for_group(timedelta(seconds=1), settings.Options(**{option: value})))
+
+
+def test_a_certificate_without_its_other_files_is_refused_by_the_names_of_options(monkeypatch):
+    some = settings.Options(certificate="rank.pem")
+    words = r"\(certificate=…\) goes with private_key=… and authority=….* RANVIER_PRIVATE_KEY and RANVIER_AUTHORITY"
+    with pytest.raises(ValueError, match=words):
+        _library.connect(dist.HashStore(), 0, 1, timedelta(seconds=10), some)
+    monkeypatch.setenv("RANVIER_AUTHORITY", "ca.pem")
+    with pytest.raises(ValueError, match="goes with private_key=…: name these"):
+        settings.for_group(timedelta(seconds=1), some)
+    monkeypatch.setenv("RANVIER_PRIVATE_KEY", "rank.key")
+    assert settings.for_group(timedelta(seconds=1), some)["RANVIER_CERTIFICATE"] == "rank.pem"
 
 
 def test_options_of_a_block_serve_groups_that_have_none(monkeypatch):
