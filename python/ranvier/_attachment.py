@@ -253,6 +253,11 @@ def _kind_of(tensor: Tensor) -> str:
     return f"{tensor.dtype} that no rank is told"
 
 
+def _way_of(sync: str, place: str, compress: str) -> str:
+    where = f" in '{place}'" if place else ""
+    return f"'{sync}'{where} with '{compress}'"
+
+
 def _in_words(trained: tuple[str, tuple[object, ...]] | None) -> str:
     if trained is None:
         return "no more parameters"
@@ -303,8 +308,8 @@ class Everybody:
         for other, theirs in enumerate(told_by):
             if theirs[:3] != mine[:3]:
                 raise ValueError(
-                    f"rank {rank} synchronizes by '{sync}' in '{place}' with '{compress}' and rank {other} by "
-                    f"'{theirs[0]}' in '{theirs[1]}' with '{theirs[2]}': give attach() the same on every rank"
+                    f"rank {rank} synchronizes by {_way_of(*mine[:3])} and rank {other} by {_way_of(*theirs[:3])}: give attach() "
+                    "the same on every rank"
                 )
             if theirs[13] != plan:
                 raise ValueError(

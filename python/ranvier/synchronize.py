@@ -140,9 +140,9 @@ def attach(
         spec = sync.sync if isinstance(sync, Plan) else sync
         if plan is not None:
             place, compress = plan.place, plan.compress
-        for name, word in (("sync", spec), ("place", place), ("compress", compress)):
+        for name, word, such in (("sync", spec, "local:4"), ("place", place, "node=2"), ("compress", compress, "int8")):
             if not isinstance(word, str):
-                raise TypeError(f"attach() takes a str as {name}, and this is {word!r}: write one, such as 'local:4' for sync")
+                raise TypeError(f"attach() takes a str as {name}, and this is {word!r}: write one, such as '{such}'")
         for name, count in (("steps_per_epoch", steps_per_epoch), ("steps", steps)):
             if not isinstance(count, SupportsIndex):
                 raise TypeError(f"attach() takes an int as {name}, and this is {count!r}: give a whole number of steps")

@@ -84,7 +84,8 @@ def test_what_one_rank_cannot_attach_is_news_to_all(usual, odd, why):
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
-        ({"sync": "local:4"}, ["'bsp'", "'local:4'", "rank 1"]),
+        ({"sync": "local:4"}, ["by 'bsp' with 'none'", "by 'local:4' with 'none'", "rank 1"]),
+        ({"place": "node=3"}, ["by 'bsp' with 'none'", "by 'bsp' in 'node=3' with 'none'", "rank 1"]),
         ({"compress": "int8"}, ["'none'", "'int8'", "rank 1"]),
         ({"sparse": True}, ["the gradient of '1.weight' is sparse"]),
         ({"samples": -1.0}, ["-1"]),

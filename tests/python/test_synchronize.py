@@ -403,9 +403,9 @@ def refused(rank, world):
     for spec, words in (("nod:4", "did you mean 'node'"), ("local", "write local:STEPS"), ("local:0", "from 1"), ("diloco:40,fragments=20", "too few for fragments=20"), ("auto:3", "takes no value"), ("aut", "did you mean 'auto'")):
         with pytest.raises(ValueError, match=words):
             ranvier.attach(net, sgd, spec)
-    for words in ({"sync": 5}, {"sync": None}, {"sync": "bsp", "place": 2}, {"sync": "bsp", "compress": None}):
-        with pytest.raises(TypeError, match=f"takes a str as {[*words][-1]}, and this is"):
-            ranvier.attach(net, sgd, **words)
+    for name, wrong, such in (("sync", 5, "local:4"), ("sync", None, "local:4"), ("place", 2, "node=2"), ("compress", None, "int8")):
+        with pytest.raises(TypeError, match=f"takes a str as {name}, and this is {wrong}: write one, such as '{such}'"):
+            ranvier.attach(net, sgd, **{name: wrong})
     with pytest.raises(ValueError, match="1 to 2"):
         ranvier.attach(net, sgd, "node:4", place="node=3")
     with pytest.raises(ValueError, match="the same on every rank"):
