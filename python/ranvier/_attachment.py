@@ -97,6 +97,11 @@ def as_samples(samples: Any) -> float:
     raise TypeError(f"samples are a number, and this is {samples!r}: give those of a step, such as 32")
 
 
+def lacking_in(state: Any, keys: set[str]) -> list[str]:
+    """What a checkpoint would have, and this, which may be none, does not."""
+    return sorted(keys - (state.keys() if isinstance(state, dict) else set()))
+
+
 def is_divided(optimizer: torch.optim.Optimizer) -> bool:
     """Whether each rank remembers what belongs to a part of the parameters, and no rank all of it."""
     return any(each.__name__ == "ZeroRedundancyOptimizer" for each in type(optimizer).__mro__)

@@ -16,7 +16,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from ranvier._library import count_beside, is_in_reach, is_ours, load
+from ranvier._library import count_beside, is_in_reach, is_ours, load, require_group
 from ranvier._register import made_with
 from ranvier.settings import Options
 
@@ -52,8 +52,7 @@ def chosen(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
     if group is None:
         dist.get_world_size()  # torch's word for a program that has no groups yet
         return dist.group.WORLD
-    if group is dist.GroupMember.NON_GROUP_MEMBER:
-        raise ValueError("this rank is not in the group: only those that are call with it")
+    require_group(group)
     if group not in _c10d._world.pg_group_ranks:
         raise ValueError(
             "torch.distributed does not know the ranks of this process group, which ProcessGroup.split_group() makes, nor of one "

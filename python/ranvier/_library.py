@@ -125,7 +125,10 @@ def _let_threads_return() -> None:
 def lost_share(group: ProcessGroup | None = None) -> float:
     """Of what other ranks gave to this rank's sums over udp:loss=…, the share that these went without, since the group
     was made: from 0 to 1, and 0 where every byte arrives. Sums of ranvier.hook and ranvier.attach count as the group's that
-    these were given. None: the default group. Raises ValueError where ranvier does not serve the group's CPU tensors."""
+    these were given. None: the default group. Raises ValueError where ranvier does not serve the group's CPU
+    tensors, TypeError for what is no group."""
+    if group is not None:
+        require_group(group)
     chosen = dist.distributed_c10d._get_default_group() if group is None else group
     due, missing = load().losses(chosen.boxed())
     for each in _beside.get(chosen, ()):
@@ -133,6 +136,17 @@ def lost_share(group: ProcessGroup | None = None) -> float:
             more_due, more_missing = load().losses(each.boxed())
             due, missing = due + more_due, missing + more_missing
     return missing / due if due else 0.0
+
+
+def require_group(group: Any) -> None:
+    """Raises TypeError for what is none, ValueError for what torch gives ranks that are not in it."""
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("this rank is not in the group: only those that are call with it")
+    if not isinstance(group, dist.ProcessGroup):
+        raise TypeError(
+            f"a group is a torch.distributed.ProcessGroup, and this is {group!r}: give one that new_group() has made, or, of a "
+            "DeviceMesh, get_group() of it"
+        )
 
 
 def count_beside(group: ProcessGroup, made: ProcessGroup) -> None:

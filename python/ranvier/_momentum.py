@@ -15,8 +15,8 @@ def require_no_other(spec: str, momentum: float, optimizer: Optimizer, groups: l
         raise ValueError(f"'{spec}' has a momentum of {momentum:g} in the optimizer's place: make the optimizer with momentum=0")
     if any(float(each.get("betas", (0,))[0]) > 0 for each in groups):  # Adam's
         raise ValueError(
-            f"'{spec}' has a momentum of {momentum:g} in the optimizer's place, and {type(optimizer).__name__} has one of its own "
-            "(betas): take SGD with momentum=0, or a codec without, such as 'safe' or 'transformer'"
+            f"'{spec}' has a momentum of {momentum:g} in the optimizer's place, and {type(optimizer).__name__} has one of its "
+            "own (betas): take SGD with momentum=0, or a codec without, such as 'safe' or 'transformer'"
         )
 
 

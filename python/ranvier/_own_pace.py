@@ -26,6 +26,7 @@ from ranvier._attachment import (
     connection_beside,
     flat,
     is_part_of_a_step,
+    lacking_in,
     rate_of,
     require_own_steps,
     spread,
@@ -181,7 +182,7 @@ class OwnPace(Attached):
         before the first step. Raises ValueError behind that, and for the state of another policy or model."""
         if self._pace is not None:
             raise ValueError("ranks have begun already: load a checkpoint before the first step")
-        if missing := sorted(self.state_dict().keys() - state.keys()):
+        if missing := lacking_in(state, set(self.state_dict())):
             raise ValueError(f"this is no state of '{self.spec}', which has '{missing[0]}': load what state_dict() gave")
         if (state["sync"], state["compress"]) != (self.spec, self.compress):
             raise ValueError(

@@ -75,9 +75,9 @@ def hook(
     15 MB and two threads, until torch.distributed.destroy_process_group(), or close() of the state.
 
     Raises ValueError for a spec that is wrong, on whichever rank, or that another rank does not have, for a plan of another
-    number of ranks or of another policy, and TypeError for one that is no str. A codec that has momentum (dgc, and with it
-    "strong" and "extreme"; demo; momentum=) takes the place of the optimizer's: one that has momentum, or betas as Adam's, is
-    refused by a ValueError in its first step, before that changes anything.
+    number of ranks or of another policy, and TypeError for one that is no str, and for a group or a scaler that is none. A
+    codec that has momentum (dgc, and with it "strong" and "extreme"; demo; momentum=) takes the place of the optimizer's: one
+    that has momentum, or betas as Adam's, is refused by a ValueError in its first step, before that changes anything.
     """
     if isinstance(spec, Plan):
         return CompressionState(spec.compress, group, spec, scaler), compress
@@ -130,6 +130,7 @@ class CompressionState:
     def _take(self, group: dist.ProcessGroup | None, plan: Plan | None = None) -> "tuple[Wire, Exchange]":
         whole = self._whole = chosen(group)
         with telling_others(whole):
+            _require_scaler(self.scaler)
             make_exchange(self.spec, dist.get_world_size(whole))
             if plan is not None and plan.sync != "bsp":
                 raise ValueError(
@@ -192,6 +193,7 @@ class CompressionState:
     def state_dict(self, module: nn.Module) -> dict[str, Any]:
         """What this rank holds back, by the names of parameters, and how far it is; every rank saves its own. Tensors,
         numbers and strings only."""
+        _require_module(module, "state_dict()")
         records = {name: self._memories.record_of(parameter) for name, parameter in module.named_parameters()}
         return {
             "spec": self.spec,
@@ -210,6 +212,7 @@ class CompressionState:
         Raises ValueError for what state_dict did not give, for a parameter that `module` does not have, and for one that has
         changed its size; nothing is taken up then.
         """
+        _require_module(module, "load_state_dict()")
         records = _records_in(state)
         parameters = dict(module.named_parameters())
         if unknown := next((name for name in records if name not in parameters), None):
@@ -396,6 +399,19 @@ class CompressionState:
         self.spec, self._way = plan.compress, (wire, exchange)
         self._memories.spec = plan.compress
         self._speakers = speakers(exchange)
+
+
+def _require_scaler(scaler: Any) -> None:
+    if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
+        raise TypeError(
+            f"hook() takes a torch.amp.GradScaler as scaler, and this is {scaler!r}: give the one that scales losses, or leave it "
+            "out"
+        )
+
+
+def _require_module(module: Any, call: str) -> None:
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"{call} takes a torch.nn.Module, and this is {module!r}: give it the model itself, which is ddp.module")
 
 
 def _records_in(state: dict[str, Any]) -> dict[str, Any]:

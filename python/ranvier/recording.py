@@ -40,6 +40,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ranvier import _collectives, _files
 from ranvier._collectives import Call
+from ranvier._library import require_group
 from ranvier._streams import Clock
 
 WARM_UP = 3
@@ -62,9 +63,12 @@ class Recording:
     def __init__(
         self, model: nn.Module, path: str | os.PathLike[str], groups: Mapping[str, dist.ProcessGroup] | None = None
     ) -> None:
-        for role in groups or {}:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"record() takes a torch.nn.Module, and this is {model!r}: give it the model that the steps train")
+        for role, group in (groups or {}).items():
             if role not in _collectives.ROLES:
                 raise ValueError(f"'{role}' is no role of a group; there are {', '.join(_collectives.ROLES)}")
+            require_group(group)
         self._groups = dict(groups or {})
         self._watch: _collectives.Watch | None = None
         self._begun = 0  # steps

@@ -33,6 +33,7 @@ from ranvier._attachment import (
     buffers_now,
     closure_in,
     is_part_of_a_step,
+    lacking_in,
     rate_of,
     require_own_steps,
     with_closure,
@@ -326,7 +327,7 @@ class Synchronization(Attached):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up what state_dict gave. Raises ValueError for that of another policy, model or rank."""
-        if missing := sorted(self.state_dict().keys() - state.keys() - {"plan", "begun"}):  # of before these were kept
+        if missing := lacking_in(state, self.state_dict().keys() - {"plan", "begun"}):  # of before these were kept
             raise ValueError(f"this is no state of ranvier.attach, which has '{missing[0]}': load what state_dict() gave")
         if (state["sync"], state["compress"]) != (self.spec, self.compress):
             raise ValueError(

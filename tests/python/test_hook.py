@@ -379,6 +379,35 @@ def test_a_hook_takes_nothing_of_an_earlier_group_of_that_name(tmp_path):
     on_ranks(2, of_a_name_that_came_again, str(tmp_path))
 
 
+def of_other_types(rank, world):
+    net = nn.Linear(8, 4)
+    with pytest.raises(TypeError, match="a group is a torch.distributed.ProcessGroup, and this is 3: .* new_group"):
+        ranvier.hook("int8", 3)
+    with pytest.raises(TypeError, match="a torch.amp.GradScaler as scaler, and this is 5: .* leave it out"):
+        ranvier.hook("int8", scaler=5)
+    with pytest.raises(TypeError, match="a group is a torch.distributed.ProcessGroup, and this is 'x'"):
+        ranvier.attach(net, torch.optim.SGD(net.parameters(), 0.1), group="x")
+    for none in (3, "x"):
+        with pytest.raises(TypeError, match=f"a group is a torch.distributed.ProcessGroup, and this is {none!r}"):
+            ranvier.lost_share(none)
+    with pytest.raises(ValueError, match="this rank is not in the group"):
+        ranvier.lost_share(dist.GroupMember.NON_GROUP_MEMBER)
+    state, _ = ranvier.hook("int8")
+    with pytest.raises(TypeError, match=r"^state_dict\(\) takes a torch.nn.Module, and this is None: .* ddp.module"):
+        state.state_dict(None)
+    with pytest.raises(TypeError, match=r"load_state_dict\(\) takes a torch.nn.Module, and this is \{\}"):
+        state.load_state_dict({}, net)
+    for spec in ("bsp", "async"):
+        sync = ranvier.attach(net, torch.optim.SGD(net.parameters(), 0.1), spec)
+        with pytest.raises(ValueError, match="this is no state of .* load what state_dict"):
+            sync.load_state_dict(None)
+        sync.finish()
+
+
+def test_what_is_of_another_type_is_refused_at_the_call():
+    on_ranks(2, of_other_types)
+
+
 def refused(rank, world):
     with pytest.raises(ValueError, match="did you mean 'int8'"):
         ranvier.hook("int9")

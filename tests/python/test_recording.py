@@ -350,3 +350,10 @@ def test_of_a_pipeline_the_longest_stage_is_written_with_all_its_passes(tmp_path
 def test_an_unknown_role_is_named():
     with pytest.raises(ValueError, match="'tensr' is no role"):
         ranvier.record(network(), "w.toml", groups={"tensr": None})
+
+
+def test_what_is_no_model_and_no_group_is_refused_at_the_call():
+    with pytest.raises(TypeError, match="a torch.nn.Module, and this is None"):
+        ranvier.record(None, "w.toml")
+    with pytest.raises(TypeError, match="a group is a torch.distributed.ProcessGroup, and this is 3"):
+        ranvier.record(network(), "w.toml", groups={"data": 3})
