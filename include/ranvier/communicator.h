@@ -68,7 +68,8 @@ struct CommunicatorOptions {
   Epoch epoch = 0;
   bool background_progress = true;  // a thread drives operations that nobody waits for
   // Called now and then by each thread that has waited for an operation for a while. What it throws, a std::exception,
-  // comes out of that wait, and ends the communicator first, as abort() does: for signals, see docs/decisions/0040.
+  // comes out of that wait, and ends the communicator first, as abort() does: for signals, see docs/decisions/0040. Also
+  // by who waits for ranks to meet in a store.
   std::function<void()> check_interrupt = {};
   ElementName element_name = nullptr;  // what errors call the element types of labels; null: by their number
   std::string join_timeout_name = "join_timeout, --join-timeout";  // what errors call it where ranks do not come

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -39,7 +38,6 @@ _Path = str | os.PathLike[str]
 _MOST_SOCKETS = 16
 _LAST_PORT = 65535
 _SHORTEST, _LONGEST = timedelta(milliseconds=100), timedelta(days=1)  # as of --dead-after-ms
-_RATE = re.compile(r"[0-9.]+(e[+-]?[0-9]+)?[kKMG]?(bit|bps|B)(/s)?")
 _PROOF = ("certificate", "private_key", "authority")  # files of which each needs the others
 # What the C++ library reads is text: a setting that was given, in the words of its variable.
 _WORDS: dict[type, Callable[[Any], str]] = {
@@ -161,8 +159,6 @@ def _require_sense(options: Options, chosen: dict[str, str]) -> None:
     """Raises ValueError where options do not say what the library asks for, which would name variables and flags."""
     if options.ports is not None and not _is_range(options.ports):
         raise ValueError(f"ranvier.Options(ports=…) is a range of ports such as '20000-20100', and not {options.ports!r}")
-    if options.link_rate is not None and not _RATE.fullmatch(options.link_rate):
-        raise ValueError(f"ranvier.Options(link_rate=…) is a rate such as '200Mbit' or '25MB', and not {options.link_rate!r}")
     given = [name for name in _PROOF if getattr(options, name) is not None]
     lacking = [name for name in _PROOF if _variable(name) not in chosen]
     if given and lacking:

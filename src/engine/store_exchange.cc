@@ -143,8 +143,10 @@ std::optional<std::string> find(Store& store, const std::string& key) {
 class Watch {
  public:
   // `again` stands in front of all names, and `text` is what this rank has left.
-  Watch(Store& store, const ExpectedWorld& expected, Rank rank, std::string again, std::string text)
+  Watch(Store& store, const ExpectedWorld& expected, const std::function<void()>& check_interrupt, Rank rank,
+        std::string again, std::string text)
       : store_(store),
+        check_interrupt_(check_interrupt),
         expected_(expected),
         rank_(rank),
         again_(std::move(again)),
@@ -154,6 +156,7 @@ class Watch {
 
   // Throws what it finds; looks into the store now and then.
   void look() {
+    if (check_interrupt_) check_interrupt_();
     if (expected_.some_may_be_lost()) {
       look_for_lost();
     } else if (is_due()) {
@@ -229,6 +232,7 @@ class Watch {
   }
 
   Store& store_;
+  const std::function<void()>& check_interrupt_;
   const ExpectedWorld& expected_;
   const Rank rank_;
   const std::string again_, text_;
@@ -288,13 +292,13 @@ Exchange exchange_through(Store& store, Rank rank, Rank world, const Communicato
                                .timeout_name = options.join_timeout_name,
                                .siblings = options.siblings};
   // Under names of their own: some ranks are at the next one while others still look whether all are through with this.
-  return [&store, rank, expected, times = 0](const std::string& mine, steady_clock::time_point deadline) mutable {
+  return [&store, rank, expected, check_interrupt = options.check_interrupt, times = 0](const std::string& mine, steady_clock::time_point deadline) mutable {
     const std::string again = times == 0 ? "" : fmt::format("{}/", times);
     ++times;
     const std::string own = new_mark() + expected.size() + mine, texts_name = again + "rank",
                       seen_name = again + "seen";
     store.set(fmt::format("{}/{}", texts_name, rank), own);
-    Watch watch(store, expected, rank, again, own);
+    Watch watch(store, expected, check_interrupt, rank, again, own);
     for (milliseconds nap(1);; nap = std::min(2 * nap, milliseconds(50))) {
       const auto texts = read_all(store, texts_name, rank, expected, watch, deadline);
       // Before this rank says what it saw, which would overwrite the word of the other process, by which all may have

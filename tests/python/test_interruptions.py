@@ -166,6 +166,25 @@ def test_an_interrupt_ends_a_wait_in_vain_at_once(transport, call):
         assert "rank 0 was interrupted: KeyboardInterrupt" in said and "EMPTY" not in said, said
 
 
+def in_a_group_of_its_own(rank, world, path):
+    """Ctrl-C of rank 0, which waits for rank 1 to make a group, too."""
+    if rank == 0:
+        interrupt()
+        took = seconds_until(KeyboardInterrupt, lambda: dist.new_group([0, 1]))
+        assert took < AT_ONCE, took
+        path.touch()
+    else:
+        while not path.exists():
+            time.sleep(0.01)
+    total = torch.ones(1)
+    dist.all_reduce(total)  # in the world, which stands
+    return total.item()
+
+
+def test_an_interrupt_ends_a_wait_for_those_who_make_no_group(tmp_path):
+    assert on_ranks(2, in_a_group_of_its_own, tmp_path / "interrupted", group_timeout=60) == [2, 2]
+
+
 def in_backward(rank, world, path):
     """DDP waits for Futures of torch's, which nothing interrupts."""
     torch.manual_seed(0)

@@ -234,16 +234,10 @@ def test_an_option_of_another_type_is_refused_where_it_is_written(option, value,
     assert f"({option}=…)" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "such"),
-    [
-        *(("ports", each, "'20000-20100'") for each in ("x", "", "0", "20000-", "2-1", "1-65536", "1-2-3", "²")),
-        *(("link_rate", each, "'200Mbit' or '25MB'") for each in ("fast", "10", "Mbit")),
-    ],
-)
-def test_a_text_that_says_nothing_is_refused_in_the_words_of_options(option, value, such):
-    with pytest.raises(ValueError, match=rf"ranvier.Options\({option}=…\) is a .* such as {such}, and not '{value}'"):
-        _library.connect(dist.HashStore(), 0, 1, timedelta(seconds=10), settings.Options(**{option: value}))
+@pytest.mark.parametrize("ports", ["x", "", "0", "20000-", "2-1", "1-65536", "1-2-3", "²"])
+def test_ports_that_are_none_are_refused_in_the_words_of_options(ports):
+    with pytest.raises(ValueError, match=rf"ranvier.Options\(ports=…\) is a range of ports such as '20000-20100', and not '{ports}'"):
+        _library.connect(dist.HashStore(), 0, 1, timedelta(seconds=10), settings.Options(ports=ports))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +245,6 @@ def test_a_text_that_says_nothing_is_refused_in_the_words_of_options(option, val
     [
         *(("dead_after", each) for each in (timedelta(milliseconds=100), timedelta(days=1))),
         *(("ports", each) for each in ("1", "20000", "20000-20000", "1-65535")),
-        *(("link_rate", each) for each in ("200Mbit", "1.5Gbit/s", "2e2kbit", "25MB", "9600bps", "1000B")),
     ],
 )
 def test_what_an_option_takes_the_library_takes(option, value):
