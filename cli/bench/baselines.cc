@@ -41,7 +41,7 @@ BaselineLaunch mpi_launch(const Options& options, bool pinned) {
   return {"", {.count = 1, .command = command, .term_to_kill = mpirun_term_to_kill}};
 }
 
-BaselineLaunch torch_launch(std::string_view name, const Options& options, bool pinned) {
+BaselineLaunch torch_launch(std::string_view name, const Options& options) {
   const std::string_view backend = name == "torch" ? "ranvier" : name;
   const auto peer = cli::beside_this_program("ranvier-bench-torch.py");
   if (!peer) return {fmt::format("{}: this build has no ranvier-bench-torch.py; build it from its sources", name), {}};
@@ -63,7 +63,9 @@ BaselineLaunch torch_launch(std::string_view name, const Options& options, bool 
   cli::Launch launch{.count = *options.ranks,
                      .command = {python->string(), "-W", "ignore", peer->string(), std::string(backend)},
                      .longest_stop = options.dead_after};
-  if (pinned) launch.environment.emplace_back(pin_variable, "1");
+  // gloo works in threads of its own, and on its caller's core takes three times as long for small vectors; nor do
+  // torch's launchers pin ranks.
+  if (options.pin.value_or(false)) launch.environment.emplace_back(pin_variable, "1");
   if (backend == "ranvier") {
     launch.environment.emplace_back("RANVIER_TRANSPORT", options.transport);
     launch.environment.emplace_back("RANVIER_SOCKETS", std::to_string(options.sockets));
@@ -87,7 +89,7 @@ std::vector<std::string> mpirun_command(Rank ranks) {
 std::vector<std::string_view> baseline_names() { return {"mpi", "gloo", "torch"}; }
 
 BaselineLaunch baseline_launch(std::string_view name, const Options& options, bool pinned) {
-  return name == "mpi" ? mpi_launch(options, pinned) : torch_launch(name, options, pinned);
+  return name == "mpi" ? mpi_launch(options, pinned) : torch_launch(name, options);
 }
 
 }  // namespace ranvier::bench

@@ -266,7 +266,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                  most_ranks);
   cli::add_count(app, "--nodes", options.nodes,
                  "let ranks share memory as if they were on so many hosts, to try transport auto or shm+mpi", 1, 1024);
-  cli::add_switch(app, "--pin,!--no-pin", options.pin, "rank i stays on core i (default: if there are cores enough)");
+  cli::add_switch(
+      app, "--pin,!--no-pin", options.pin,
+      "rank i stays on core i (default: if there are cores enough; of gloo and torch, which have threads, never)");
   std::string baselines;
   auto* baseline_flag = app.add_option("--baseline", baselines,
                                        "measure these too: mpi, gloo, torch (ranvier through "
