@@ -78,6 +78,13 @@ struct SimulatedLink {
   double hidden_ns = 0;
 };
 
+// By multiples of `steps` along the dimensions of a grid, the last of which counts fastest.
+struct Shifts {
+  std::vector<Rank> dims = {};
+  std::vector<Rank> steps = {};
+  auto operator<=>(const Shifts&) const = default;
+};
+
 // How far a rank came in a run with a crash.
 struct RankEnd {
   double ns = 0;          // when it did something for the last time
@@ -95,6 +102,7 @@ struct SimulatedRun {
   bool by_smaller_worlds = false;            // likewise: from a line through their times, and with their links
   std::size_t work = 0;                      // that simulating them was, on any machine: 10^7 take a tenth of a second
   std::vector<SimulatedLink> links = {};     // folded: one for each kind of link
+  std::optional<Shifts> folded_by = {};      // which leave all as it is; none where whole, or by smaller worlds
   std::vector<SimulatedMessage> trace = {};  // folded: those of rank 0
   std::vector<RankEnd> ends = {};            // with a crash: by rank, that of the lost one included
 };
@@ -175,9 +183,9 @@ struct StepSimulation {
   std::vector<FastestAlgorithm> by_size = {};  // instead of it, where it has a row
   // Gradients go to the owners of their parts and back, as codes that cannot be added do: the pattern of direct.
   bool averages_by_owners = false;
-  double bucket_bytes = 25e6;            // gradients go together once so many are ready, in the order in which they become so
-  double gradient_scale = 1;             // bytes on the wire per byte of gradient
-  double codec_ns_per_byte = 0;          // to encode and decode a byte of the wire, one after another
+  double bucket_bytes = 25e6;    // gradients go together once so many are ready, in the order in which they become so
+  double gradient_scale = 1;     // bytes on the wire per byte of gradient
+  double codec_ns_per_byte = 0;  // to encode and decode a byte of the wire, one after another
   std::size_t at_once = ordinary_lanes;  // buckets under way, as in a communicator
   SimulateOptions options = {};
 };

@@ -14,17 +14,20 @@
 namespace ranvier {
 namespace {
 
-SimulatedRun busy(double ns, std::vector<std::pair<std::string, double>> links) {
-  SimulatedRun run{.ns = ns};
-  for (auto& [name, part] : links) run.links.push_back({.from = name, .to = "switch", .utilisation = part});
-  return run;
+// On a network of two links.
+SimulatedRun busy(double ns, double one, double other) {
+  return {.ns = ns,
+          .links = {{.from = "rank 0", .to = "switch", .utilisation = one},
+                    {.from = "switch", .to = "rank 0", .utilisation = other}}};
 }
+const Topology two_links = topology::star(1, one_byte_a_ns);
 
 TEST(Overlap, SharesWhatSeveralNeed) {
-  plan::SharedRates rates;
-  const SimulatedRun full = busy(100, {{"a", 1}, {"b", 0.2}});
-  const SimulatedRun half = busy(100, {{"a", 0.5}});
-  const SimulatedRun other = busy(100, {{"b", 0.5}});
+  plan::CommonLinks links(two_links);
+  plan::SharedRates rates(links);
+  const SimulatedRun full = busy(100, 1, 0.2);
+  const SimulatedRun half = busy(100, 0.5, 0);
+  const SimulatedRun other = busy(100, 0, 0.5);
   using testing::DoubleEq;
   using testing::ElementsAre;
   EXPECT_THAT(rates.among({{&full, 1}}, nullptr), ElementsAre(1));
@@ -42,9 +45,10 @@ TEST(Overlap, SharesWhatSeveralNeed) {
 }
 
 TEST(Overlap, LanesAreTakenInTurn) {
-  plan::SharedRates rates;
-  const SimulatedRun long_one = busy(1000, {{"a", 0.25}});
-  const SimulatedRun short_one = busy(100, {{"a", 0.25}});
+  plan::CommonLinks links(two_links);
+  plan::SharedRates rates(links);
+  const SimulatedRun long_one = busy(1000, 0.25, 0);
+  const SimulatedRun short_one = busy(100, 0.25, 0);
   plan::Overlap overlap(rates, 2);
   for (const auto* run : {&long_one, &short_one, &short_one, &short_one})
     overlap.start({.run = run, .sending_ns = run->ns, .codec_ns = 0});
@@ -99,6 +103,34 @@ TEST(Overlap, IsAsLongAsMessagesSay) {
   EXPECT_GE(errors[errors.size() / 2], -0.02);
   EXPECT_GE(errors[errors.size() / 10], -0.2);
   EXPECT_GE(most_gained, 3.9);
+}
+
+// A ring's ranks are alike and one of them stands for all, a broadcast's are not, and a sum inside nodes has a few
+// kinds: what is busy with several of them is any rank's links.
+TEST(Overlap, WhoStandsForAllSharesTheLinksOfAll) {
+  for (const char* spec : {"star", "ring", "torus:4x6", "fat_tree:4", "fully_connected"})
+    for (const char* algorithm : {"ring", "hierarchical:4", "binomial_tree"}) {
+      SCOPED_TRACE(fmt::format("{} on {}", algorithm, spec));
+      Topology topology = make_topology(spec, 24);
+      for (Link& link : topology.links) link.speed = {.bytes_per_second = 1e9};
+      Workload workload{.degrees = {.tensor = 4}, .layers = {layer(1e5, 3e6), layer(1e5, 2e6), layer(1e5, 3e6)}};
+      workload.layers[1].weight_gradient.communications.push_back({Collective::broadcast, 3e6, Role::data});
+      workload.layers[0].weight_gradient.communications.push_back({Collective::all_gather, 2e5, Role::data});
+      workload.layers[0].input_gradient.communications = {{Collective::all_reduce, 1e6, Role::tensor}};
+      const auto predicted = [&](bool fold) {
+        return simulate_step(workload, topology,
+                             {.algorithm = algorithm, .bucket_bytes = 1, .options = {.fold = fold}});
+      };
+      const auto busiest = [](const StepPrediction& step) {
+        return std::ranges::max_element(step.links, {}, &SimulatedLink::utilisation)->utilisation;
+      };
+      const auto by_kinds = predicted(true);
+      const auto one_by_one = predicted(false);
+      EXPECT_NEAR(by_kinds.step_ns, one_by_one.step_ns, 1e-9 * one_by_one.step_ns);
+      EXPECT_NEAR(by_kinds.exposed_communication_ns, one_by_one.exposed_communication_ns, 1e-9 * one_by_one.step_ns);
+      EXPECT_NEAR(busiest(by_kinds), busiest(one_by_one), 1e-9);
+      EXPECT_LE(busiest(by_kinds), 1 + 1e-9);
+    }
 }
 
 // The bound that the planner leaves candidates out by.

@@ -58,6 +58,8 @@ class CollectiveTimes {
   Least at_least(const Communication&, const Axes&, Rank hops, const std::string& algorithm);
   // Of several of its runs at the same time.
   SharedRates& rates() { return rates_; }
+  // Of several of its runs.
+  CommonLinks& common_links() { return common_links_; }
 
  private:
   struct Kind {
@@ -110,7 +112,8 @@ class CollectiveTimes {
   using RunKey = std::tuple<const Kind*, std::size_t, Links>;  // by elements of a chunk
   std::map<RunKey, SimulatedRun> known_;
   std::map<RunKey, SimulatedRun> estimated_;
-  SharedRates rates_;
+  CommonLinks common_links_{topology_};
+  SharedRates rates_{common_links_};
 };
 
 }  // namespace ranvier::plan

@@ -22,7 +22,7 @@ constexpr Rank most_proven = 256;
 
 class Folder {
  public:
-  Folder(const Job& job, const Shifts& shifts) : job_(job), group_(shifts) {}
+  Folder(const Job& job, const Shifts& shifts) : job_(job), shifts_(shifts), group_(shifts) {}
 
   // `proven`: that shifts leave everything as it is.
   std::optional<Instance> fold(bool proven) {
@@ -193,7 +193,7 @@ class Folder {
 
   Instance build() {
     Instance instance;
-    instance.folded = true;
+    instance.folded_by = shifts_;
     std::map<LinkKind, std::uint32_t> numbers;
     for (const auto& [kind, link] : kinds_) {
       numbers.emplace(kind, static_cast<std::uint32_t>(instance.links.size()));
@@ -244,6 +244,7 @@ class Folder {
   }
 
   const Job& job_;
+  const Shifts shifts_;
   const Group group_;
   std::vector<Doing> firsts_;  // by kind
   struct Recent {

@@ -39,13 +39,7 @@ struct Instance {
   std::vector<double> starts_ns = {};  // likewise
   std::vector<Channel> channels = {};
   std::vector<LinkInfo> links = {};
-  bool folded = false;
-};
-
-// By multiples of `steps` along the dimensions of a grid, the last of which counts fastest.
-struct Shifts {
-  std::vector<Rank> dims = {};
-  std::vector<Rank> steps = {};
+  std::optional<Shifts> folded_by = {};
 };
 
 // Which shifts were proven to leave a schedule on a topology as it is, or that none do, by how its chunks are cut: 0
@@ -106,8 +100,8 @@ Instance repeated(Instance, std::size_t times);
 Instance beside_itself(Instance, const SimulateOptions&);
 
 SimulatedRun run(const Instance&, const SimulateOptions&);
-// Whether both name the same links in the same order. Not where ranks that are alike in one of them are not in the other:
-// each has one link for each kind of rank.
+// Whether both name the same links in the same order. Not where ranks that are alike in one of them are not in the
+// other: each has one link for each kind of rank.
 bool have_the_same_links(const SimulatedRun& one, const SimulatedRun& other);
 // The run that is `far` of its way from one to a longer one, or beyond: times and loads are on a line. Loads as in the
 // longer one, where its links are others.

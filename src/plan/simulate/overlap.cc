@@ -3,22 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string_view>
 
 namespace ranvier::plan {
 namespace {
 
 constexpr double tiny_part = 1e-12;
 
-// By link, or by codec: what all of it is needed for, by sharer.
+// By link, and of the codec: for which part of its time each sharer needs it, and, behind them, who is first.
 class Needs {
  public:
   explicit Needs(std::size_t sharers) : sharers_(sharers) {}
 
-  void add(std::string_view from, std::string_view to, std::size_t sharer, double part) {
-    auto& needs = by_link_.try_emplace({from, to}, sharers_ + 1).first->second;
-    needs[sharer] += std::min(1.0, part);  // more where it had saved up a burst
-  }
+  void add(std::vector<double> needs) { all_.push_back(std::move(needs)); }
 
   // Water filling: the rates of all rise together, and what is needed for all of its time stops those that need it.
   std::vector<double> rates() const {
@@ -26,7 +22,7 @@ class Needs {
     for (;;) {
       double level = 1;
       const std::vector<double>* least = nullptr;
-      for (const auto& [link, needs] : by_link_) {
+      for (const auto& needs : all_) {
         double room = std::max(0.0, 1 - needs[sharers_]);
         double needed = 0;
         for (std::size_t i = 0; i < sharers_; ++i)
@@ -51,7 +47,7 @@ class Needs {
 
  private:
   std::size_t sharers_;
-  std::map<std::pair<std::string_view, std::string_view>, std::vector<double>> by_link_;  // the last one: who is first
+  std::vector<std::vector<double>> all_;
 };
 
 }  // namespace
@@ -59,15 +55,19 @@ class Needs {
 const std::vector<double>& SharedRates::among(const std::vector<Sharer>& sharers, const SimulatedRun* first) {
   const auto [known, added] = known_.try_emplace({sharers, first});
   if (!added) return known->second;
+  std::vector<const SimulatedRun*> runs;
+  for (const Sharer& sharer : sharers) runs.push_back(sharer.run);
+  if (first != nullptr) runs.push_back(first);
   Needs needs(sharers.size());
-  for (std::size_t i = 0; i < sharers.size(); ++i) {
-    for (const SimulatedLink& link : sharers[i].run->links)
-      if (link.utilisation > 0) needs.add(link.from, link.to, i, link.utilisation * sharers[i].sending);
-    needs.add("", "", i, 1 - sharers[i].sending);
+  for (auto& link : links_.of(runs)) {
+    link.busy.resize(sharers.size() + 1);
+    for (double& part : link.busy) part = std::min(1.0, part);  // more where it had saved up a burst
+    for (std::size_t i = 0; i < sharers.size(); ++i) link.busy[i] *= sharers[i].sending;
+    needs.add(std::move(link.busy));
   }
-  if (first != nullptr)
-    for (const SimulatedLink& link : first->links)
-      if (link.utilisation > 0) needs.add(link.from, link.to, sharers.size(), link.utilisation);
+  std::vector<double> codec(sharers.size() + 1);
+  for (std::size_t i = 0; i < sharers.size(); ++i) codec[i] = 1 - sharers[i].sending;
+  needs.add(std::move(codec));
   return known->second = needs.rates();
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/simulate/common_links.h"
 #include "ranvier/simulate.h"
 
 namespace ranvier::plan {
@@ -23,9 +24,11 @@ class SharedRates {
     double sending;  // the part of its time by itself in which it sends; in the rest its codec works
     auto operator<=>(const Sharer&) const = default;
   };
+  explicit SharedRates(CommonLinks& links) : links_(links) {}
   const std::vector<double>& among(const std::vector<Sharer>&, const SimulatedRun* first);
 
  private:
+  CommonLinks& links_;
   std::map<std::pair<std::vector<Sharer>, const SimulatedRun*>, std::vector<double>> known_;
 };
 

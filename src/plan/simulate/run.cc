@@ -188,7 +188,7 @@ class Simulation {
     Channel& channel = channels_[number];
     RankState& state = ranks_[channel.sender];
     const double arrives = instance_.channels[number].latency_ns + options_.message_ns;
-    if (options_.trace && (!instance_.folded || channel.sender == 0)) {
+    if (options_.trace && (!instance_.folded_by || channel.sender == 0)) {
       const Instruction& send = send_of(channel);
       trace_.push_back({.from = instance_.channels[number].from,
                         .to = instance_.channels[number].to,
@@ -275,7 +275,7 @@ class Simulation {
       now_ = std::ranges::max_element(far, {}, &RankEnd::ns)->ns;
     }
     SimulatedRun run{.ns = now_,
-                     .folded = instance_.folded,
+                     .folded = instance_.folded_by.has_value(),
                      .messages = messages_,
                      .slice_bytes = options_.slice_bytes,
                      .work = crossings_of_a_message * messages_ + network_.shared_crossings()};
@@ -285,6 +285,7 @@ class Simulation {
            .to = instance_.links[link].to,
            .dimension = instance_.links[link].dimension,
            .utilisation = now_ > 0 ? network_.carried()[link] / (now_ * instance_.links[link].speed.bytes_per_ns) : 0});
+    run.folded_by = instance_.folded_by;
     run.trace = std::move(trace_);
     run.ends = std::move(far);
     return run;

@@ -46,27 +46,37 @@ void Shares::add_wait(const SimulatedRun& run, double exposed) {
   times.exposed.wall += exposed;
 }
 
-void Shares::fill(StepPrediction& step) const {
-  std::map<std::pair<std::string_view, std::string_view>, SimulatedLink> links;
-  std::map<std::int32_t, StepPrediction::DimensionShare> dimensions;
-  for (const auto& [run, times] : runs_) {
-    for (const SimulatedLink& each : run->links) {
-      SimulatedLink& link = links.try_emplace({each.from, each.to}, each).first->second;
-      const double busy_ns = each.utilisation * run->ns;
+std::vector<const SimulatedRun*> Shares::runs() const {
+  std::vector<const SimulatedRun*> runs;
+  for (const auto& [run, times] : runs_) runs.push_back(run);
+  return runs;
+}
+
+void Shares::fill(StepPrediction& step, const std::vector<CommonLinks::Link>& links) const {
+  std::map<std::pair<std::string_view, std::string_view>, SimulatedLink> by_name;
+  for (const auto& each : links) {
+    SimulatedLink& link =
+        by_name.try_emplace({each.from, each.to}, std::string(each.from), std::string(each.to), each.dimension)
+            .first->second;
+    for (std::size_t i = 0; i < runs_.size(); ++i) {
+      const auto& [run, times] = runs_[i];
+      const double busy_ns = each.busy[i] * run->ns;
       link.exposed_ns += busy_ns * times.exposed.work;
       link.hidden_ns += busy_ns * std::max(0.0, times.carried - times.exposed.work);
     }
+  }
+  for (auto& [ends, link] : by_name) {
+    link.utilisation = step.step_ns > 0 ? (link.exposed_ns + link.hidden_ns) / step.step_ns : 0;
+    step.links.push_back(std::move(link));
+  }
+  std::map<std::int32_t, StepPrediction::DimensionShare> dimensions;
+  for (const auto& [run, times] : runs_)
     for (const auto& [number, part] : parts_of(*run)) {
       auto& dimension = dimensions[number];
       dimension.dimension = number;
       dimension.communication_ns += part * run->ns * times.took;
       dimension.exposed_ns += part * run->ns * times.exposed.wall;
     }
-  }
-  for (auto& [ends, link] : links) {
-    link.utilisation = step.step_ns > 0 ? (link.exposed_ns + link.hidden_ns) / step.step_ns : 0;
-    step.links.push_back(std::move(link));
-  }
   for (const auto& [number, dimension] : dimensions) step.dimensions.push_back(dimension);
   step.codec_ns = codec_ns_;
   step.exposed_codec_ns = exposed_codec_ns_;
@@ -80,7 +90,7 @@ StepPrediction step_of(const SimulatedRun& run) {
   StepPrediction step{.step_ns = run.ns, .communication_ns = run.ns, .exposed_communication_ns = run.ns};
   plan::Shares shares;
   shares.add(run, {.wall = 1, .work = 1}, run.ns);
-  shares.fill(step);
+  shares.fill(step, plan::link_by_link({&run}));
   return step;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/simulate/common_links.h"
 #include "ranvier/simulate.h"
 
 namespace ranvier::plan {
@@ -20,8 +21,9 @@ class Shares {
   void add(const SimulatedRun&, const Exposed&, double took_ns, double codec_ns = 0);
   // Of what others send, whose links are busy with it as their own: the part of its time for which computing waits.
   void add_wait(const SimulatedRun&, double exposed);
-  // Into the step's links, dimensions and codec times, with its length as it stands there.
-  void fill(StepPrediction&) const;
+  std::vector<const SimulatedRun*> runs() const;
+  // Into the step's links, which are those of runs(), dimensions and codec times, with its length as it stands there.
+  void fill(StepPrediction&, const std::vector<CommonLinks::Link>& links) const;
 
  private:
   struct Times {

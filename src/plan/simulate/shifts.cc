@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 #include <map>
+#include <set>
 #include <span>
 #include <string_view>
 
@@ -32,6 +33,18 @@ std::vector<Rank> grid_dims(const Topology& topology) {
     at += used + 1;
   }
   return dims;
+}
+
+std::vector<std::uint32_t> link_kinds(const Group& group, const Topology& topology) {
+  std::vector<LinkKind> of_link;
+  for (LinkNumber number = 0; number < topology.links.size(); ++number)
+    of_link.push_back(kind_of(group, topology, number));
+  const std::set<LinkKind> in_order(of_link.begin(), of_link.end());
+  const std::vector<LinkKind> kinds(in_order.begin(), in_order.end());
+  std::vector<std::uint32_t> places;
+  for (const LinkKind& kind : of_link)
+    places.push_back(static_cast<std::uint32_t>(std::ranges::lower_bound(kinds, kind) - kinds.begin()));
+  return places;
 }
 
 namespace {

@@ -89,6 +89,9 @@ inline LinkKind kind_of(const Group& group, const Topology& topology, LinkNumber
           from_rank && to_rank ? group.difference(link.from, link.to) : link.dimension};
 }
 
+// By link: which one, among those of a folded world, stands for it.
+std::vector<std::uint32_t> link_kinds(const Group&, const Topology&);
+
 // What its steps do with how many chunks each, and by whom it shifts to where all chunks have elements: of ranks that
 // are alike the same, and told sooner than their programs.
 std::uint64_t outline_of(const Job&, const Group&, Rank);

@@ -57,6 +57,9 @@ class Collectives {
   }
 
   double longest_rest_ns() const { return times_.longest_rest_ns(); }
+  std::vector<plan::CommonLinks::Link> links_of(const std::vector<const SimulatedRun*>& runs) const {
+    return times_.common_links().of(runs);
+  }
 
  private:
   using Lengths = plan::CollectiveTimes::Lengths;
@@ -227,7 +230,7 @@ class StepRun {
     }
     for (auto at = last; at; at = before_[*at]) result_.critical_path.push_back(*at);
     std::reverse(result_.critical_path.begin(), result_.critical_path.end());
-    shares_.fill(result_);
+    shares_.fill(result_, collectives_.links_of(shares_.runs()));
     return std::move(result_);
   }
 

@@ -276,7 +276,7 @@ class TraceRun {
     for (auto& [name, role] : roles) result_.roles.push_back(std::move(role));
     for (auto at = last_; at; at = before_[*at]) result_.critical_path.push_back(*at);
     std::ranges::reverse(result_.critical_path);
-    shares_.fill(result_);
+    shares_.fill(result_, times_.common_links().of(shares_.runs()));
     return std::move(result_);
   }
 
