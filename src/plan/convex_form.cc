@@ -49,7 +49,7 @@ class FormBuilder {
     refuse_starved_dimensions();
     const auto inside = point_inside(form_.region, form_.pinned);
     if (!inside) throw Error(ErrorKind::internal, "a region of bandwidths has no inside; report it with its input");
-    form_.start = kept(*inside);
+    form_.start = form_.kept(*inside);
     build_program();
     return std::move(form_);
   }
@@ -376,15 +376,6 @@ class FormBuilder {
     return texts;
   }
 
-  VectorXd kept(const VectorXd& all) const {
-    VectorXd result(all.size());
-    Index count = 0;
-    for (Index i = 0; i < all.size(); ++i)
-      if (!form_.pinned[at(i)]) result(count++) = all(i);
-    result.conservativeResize(count);
-    return result;
-  }
-
   void build_program() {
     const Index cases = index(problem_.step.cases.size());
     std::vector<Index> number(form_.pinned.size(), -1);
@@ -429,7 +420,7 @@ class FormBuilder {
     Rows inequalities;
     for (std::size_t r = 0; r < form_.region.rows.size(); ++r) {
       const Row& row = form_.region.rows[r];
-      VectorXd coefficients = kept(row.coefficients);
+      VectorXd coefficients = form_.kept(row.coefficients);
       if (coefficients.size() == 0 || coefficients.cwiseAbs().maxCoeff() == 0) continue;
       Rows& rows = row.equal ? equations : inequalities;
       rows.coefficients.push_back(std::move(coefficients));
@@ -468,6 +459,15 @@ class FormBuilder {
 VectorXd ConvexForm::costs() const {
   VectorXd result = VectorXd::Zero(bandwidths);
   for (Index i = 0; i < dimensions; ++i) result(i) = problem.dollars_per_gbps[at(i)] * units(i) / cost_scale;
+  return result;
+}
+
+VectorXd ConvexForm::kept(const VectorXd& all) const {
+  VectorXd result(all.size());
+  Index count = 0;
+  for (Index i = 0; i < all.size(); ++i)
+    if (!pinned[at(i)]) result(count++) = all(i);
+  result.conservativeResize(count);
   return result;
 }
 

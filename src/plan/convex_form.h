@@ -16,8 +16,8 @@
 namespace ranvier::plan {
 
 // Variables: the dimensions, then one for each set of several dimensions that carry a load together, then for time_cost
-// the reciprocal of the cost. Bandwidths are multiples of `scale` x their unit in GB/s, times of `time_scale` ns, dollars
-// per GB/s of `cost_scale`, so that all numbers are near 1.
+// the reciprocal of the cost. Bandwidths are multiples of `scale` x their unit in GB/s, times of `time_scale` ns,
+// dollars per GB/s of `cost_scale`, so that all numbers are near 1.
 struct ConvexForm {
   struct Term {
     std::vector<solver::MinMaxProgram::Load> loads = {};  // the largest is 1
@@ -46,7 +46,8 @@ struct ConvexForm {
 
   Eigen::VectorXd costs() const;  // dollars per unit over cost_scale, by bandwidth
   double unit_of(Eigen::Index variable) const { return variable < bandwidths ? units(variable) : 1; }
-  // The value of all variables, from the program's.
+  // Of values of all variables the program's, and the other way around.
+  Eigen::VectorXd kept(const Eigen::VectorXd& all) const;
   Eigen::VectorXd with_pinned(const Eigen::VectorXd& kept) const;
 };
 

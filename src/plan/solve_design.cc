@@ -137,8 +137,60 @@ std::optional<Design> at_any_scale(const DesignProblem& problem) {
   return design;
 }
 
-// Several optima differ only in bandwidth that no term waits for: the time of each term is the same in all of them,
-// since v / b is strictly convex. So a linear program that keeps those times finds the cheapest.
+// With cost(x) = 1 at the optimum that was found, the least 1 / (2 - cost(x)), which rises with the cost, plus a
+// penalty for the case that is latest. So steep a one is exact: the cheapest is not late. What each case may transfer
+// for is given up by next to nothing, so that something lies between the optimum and what is late.
+solver::MinMaxProgram cost_of_as_fast(const ConvexForm& form, const solver::MinMaxSolution& found) {
+  constexpr double given_up = 1e-10;
+  constexpr double penalty = 1e6;
+  const solver::MinMaxProgram& fast = form.program;
+  const Index n = found.x.size();
+  const Index cases = fast.constant.size();
+  const auto wider = [](const Eigen::MatrixXd& matrix, Index rows, Index columns) {
+    Eigen::MatrixXd result = Eigen::MatrixXd::Zero(rows, columns);
+    result.topLeftCorner(matrix.rows(), matrix.cols()) = matrix;
+    return result;
+  };
+  solver::MinMaxProgram cheap = fast;
+  const VectorXd steep = penalty / (found.value - fast.constant.array()).max(1e-13 * found.value);
+  cheap.terms.push_back({{n, 1.0}});
+  cheap.constant = VectorXd::Zero(cases + 1);
+  cheap.constant.head(cases).setConstant(-penalty * (1 + given_up));
+  cheap.weights = wider(steep.asDiagonal() * fast.weights, cases + 1, fast.weights.cols() + 1);
+  cheap.weights.rightCols(1).setOnes();
+  cheap.at_most = wider(fast.at_most, fast.at_most.rows(), n + 1);
+  cheap.equal = wider(fast.equal, fast.equal.rows() + 1, n + 1);
+  const VectorXd costs = form.kept(form.costs());
+  cheap.equal.bottomLeftCorner(1, n) = costs.transpose() / costs.dot(found.x);
+  cheap.equal(fast.equal.rows(), n) = 1;
+  cheap.equal_to.conservativeResize(fast.equal.rows() + 1);
+  cheap.equal_to(fast.equal.rows()) = 2;
+  return cheap;
+}
+
+// Terms of cases that do not bind may take longer in one optimum than in another: variables of the cheapest.
+VectorXd as_fast_for_less(const ConvexForm& form, const solver::MinMaxSolution& found) {
+  const VectorXd costs = form.kept(form.costs());
+  const double spent = costs.dot(found.x);
+  if (form.priced || form.program.constant.size() < 2 || !(spent > 0)) return found.x;
+  // From between the optimum and a point inside, where it costs less than twice as much.
+  const double far = 0.5 / std::max(1.0, costs.dot(form.start) / spent);
+  VectorXd start(found.x.size() + 1);
+  start.head(found.x.size()) = found.x + far * (form.start - found.x);
+  start(found.x.size()) = 2 - costs.dot(start.head(found.x.size())) / spent;
+  constexpr double acceptable_gap = 1e-5;  // nothing is proven by it
+  constexpr double as_fast = 1 + 1e-9;
+  try {
+    const VectorXd less = solver::solve(cost_of_as_fast(form, found), start, acceptable_gap).x.head(found.x.size());
+    return solver::value(form.program, less) <= as_fast * found.value ? less : found.x;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::internal) throw;
+    return found.x;  // an optimum all the same
+  }
+}
+
+// Several optima differ only in bandwidth that no term waits for, where the time of each term is the same in all of
+// them, since v / b is strictly convex. So a linear program that keeps those times finds the cheapest.
 VectorXd cheapest(const ConvexForm& form, const VectorXd& x) {
   VectorXd needed = VectorXd::Zero(form.bandwidths);
   for (const auto& term : form.terms) {
@@ -189,7 +241,8 @@ Design solve(const DesignProblem& problem) {
   Design design;
   evaluate(problem, to_gbps(form, x), design);
   Design cheap;
-  evaluate(problem, to_gbps(form, cheapest(form, x)), cheap);
+  const VectorXd thrifty = form.priced ? x : form.with_pinned(as_fast_for_less(form, found));
+  evaluate(problem, to_gbps(form, cheapest(form, thrifty)), cheap);
   // Of those that cost alike, too, it is a corner, where the barrier's point between corners depends on its rounding.
   if (cheap.cost_usd <= design.cost_usd * (1 + 1e-9) && cheap.time_ns <= design.time_ns * (1 + 1e-8)) design = cheap;
   // Less of everything is as good there, and cheaper.

@@ -331,6 +331,53 @@ TEST(Solver, TiesGoToTheCheapestAtAnyMagnitude) {
   EXPECT_GT(for_the_money, 200);
 }
 
+// A dimension whose limit says how long the step is, and a case that ends before: what it sends, over dimensions of its
+// own one after the other, is to take all of that time, for which b_i = sqrt(v_i / c_i) x sum of sqrt(v c) / time is
+// the cheapest.
+TEST(Solver, OfSeveralCasesTheCheapestIsLateInNone) {
+  Random random{std::mt19937_64(29)};
+  const auto magnitude = [&](double least, double most) { return std::pow(10, random.between(least, most)); };
+  for (int i = 0; i < 300; ++i) {
+    SCOPED_TRACE(i);
+    const auto n = static_cast<std::size_t>(2 + random.one_of(4));
+    const double step = magnitude(0, 9);
+    const std::vector<double> computes{step * random.between(0, 0.9), step * random.between(0, 0.9)};
+    DesignProblem problem{.step = {.dimensions = n,
+                                   .terms = {},
+                                   .cases = {{.constant_ns = computes[0], .weights = std::vector<double>(n, 0)},
+                                             {.constant_ns = computes[1], .weights = std::vector<double>(n, 1)}}}};
+    problem.step.cases[0].weights[0] = 1;
+    problem.step.cases[1].weights[0] = 0;
+    std::vector<double> bytes(n);
+    double root = 0;
+    for (std::size_t d = 0; d < n; ++d) {
+      bytes[d] = magnitude(3, 6) * step;
+      std::vector<double> of_term(n, 0);
+      of_term[d] = bytes[d];
+      problem.step.terms.push_back(term(of_term));
+      problem.dollars_per_gbps.push_back(magnitude(-1, 2));
+      if (d > 0) root += std::sqrt(bytes[d] * problem.dollars_per_gbps[d]);
+    }
+    std::vector<double> best{bytes[0] / (step - computes[0])};
+    double cost = best[0] * problem.dollars_per_gbps[0];
+    for (std::size_t d = 1; d < n; ++d) {
+      best.push_back(std::sqrt(bytes[d] / problem.dollars_per_gbps[d]) * root / (step - computes[1]));
+      cost += best[d] * problem.dollars_per_gbps[d];
+    }
+    for (std::size_t d = 0; d < n; ++d) {
+      Constraint limit{.text = "limit", .coefficients = std::vector<double>(n, 0), .limit = best[d]};
+      limit.coefficients[d] = 1;
+      if (d > 0) limit.limit *= magnitude(0.5, 2);
+      problem.constraints.push_back(std::move(limit));
+    }
+    const Design design = solve(problem);
+    expect_certified(problem, design);
+    EXPECT_NEAR(design.time_ns, step, 1e-9 * step);
+    EXPECT_NEAR(design.cost_usd, cost, 1e-6 * cost);
+    for (std::size_t d = 0; d < n; ++d) EXPECT_NEAR(design.bandwidth_gbps[d], best[d], 1e-3 * best[d]) << d;
+  }
+}
+
 // Beside caps also lower limits, and sums and differences of bandwidths, which tie together what is of unlike
 // magnitude.
 TEST(Solver, TimeTimesCostIsProvenAtAnyMagnitude) {

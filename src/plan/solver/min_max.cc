@@ -38,7 +38,6 @@ using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
 constexpr double wanted_gap = 1e-10;
-constexpr double acceptable_gap = 5e-7;
 constexpr double sharpen = 12;  // how much the barrier weakens from one centre to the next
 
 // The least x with a x = b, or nearest to it.
@@ -89,7 +88,7 @@ class Barrier {
     complexity_ += static_cast<double>(program.constant.size() + at_.x.size());
   }
 
-  MinMaxSolution solve() {
+  MinMaxSolution solve(double acceptable_gap) {
     MinMaxSolution best;
     best.lower_bound = -std::numeric_limits<double>::infinity();
     const double start = value(program_, at_.x);
@@ -247,6 +246,8 @@ double lower_bound(const MinMaxProgram& program, const MinMaxSolution& found) {
          found.limit_prices.dot(program.limit) - found.equal_prices.dot(program.equal_to);
 }
 
-MinMaxSolution solve(const MinMaxProgram& program, const VectorXd& start) { return Barrier(program, start).solve(); }
+MinMaxSolution solve(const MinMaxProgram& program, const VectorXd& start, double acceptable_gap) {
+  return Barrier(program, start).solve(acceptable_gap);
+}
 
 }  // namespace ranvier::solver

@@ -26,8 +26,8 @@ struct MinMaxProgram {
 
 struct MinMaxSolution {
   Eigen::VectorXd x = {};
-  double value = 0;              // at x
-  double lower_bound = 0;        // by the weights and prices below; see Certificate in ranvier/design.h
+  double value = 0;        // at x
+  double lower_bound = 0;  // by the weights and prices below; see Certificate in ranvier/design.h
   Eigen::VectorXd case_weights = {};
   std::vector<std::vector<double>> load_weights = {};  // as the terms' loads
   Eigen::VectorXd equal_prices = {};
@@ -39,7 +39,7 @@ double value(const MinMaxProgram&, const Eigen::VectorXd& x);
 double lower_bound(const MinMaxProgram&, const MinMaxSolution&);
 
 // A barrier method. `start` is strictly inside: positive, no inequality tight. Best where numbers are near 1. Throws
-// Error{internal} when the proven gap does not come below 5e-7.
-MinMaxSolution solve(const MinMaxProgram&, const Eigen::VectorXd& start);
+// Error{internal} when the proven gap, as a part of the value, does not become acceptable.
+MinMaxSolution solve(const MinMaxProgram&, const Eigen::VectorXd& start, double acceptable_gap = 5e-7);
 
 }  // namespace ranvier::solver
