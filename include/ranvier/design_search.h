@@ -67,8 +67,8 @@ struct OrderShare {
   double share;
 };
 // The mix with which a collective ends first on these bandwidths, by linear programming over all orders of the (at most
-// 6) dimensions that the group spans; orders without a share are left out. Of an all_gather the orders are those of its
-// mirror image, a reduce_scatter. None of collectives that send the same in any order.
+// 6) dimensions that the group spans; orders without a share are left out. An all_reduce takes each forth and then
+// back. None of collectives that send the same in any order.
 std::vector<OrderShare> best_orders(const Communication&, const GroupSizes&, std::span<const double> bandwidth_gbps);
 
 // ---- Failures.

@@ -76,6 +76,9 @@ std::vector<OrderShare> best_orders(const Communication& communication, const Gr
   std::vector<OrderShare> used;
   for (std::size_t p = 0; p < ways.size(); ++p)
     if (shares[p] > least_share) used.push_back({std::move(ways[p].dimensions), shares[p]});
+  // Which grows, and sends in the last dimension what a reduce_scatter does in the first.
+  if (communication.collective == Collective::all_gather)
+    for (OrderShare& each : used) std::ranges::reverse(each.dimensions);
   return used;
 }
 
