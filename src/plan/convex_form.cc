@@ -40,7 +40,11 @@ class FormBuilder {
     build_terms();
     if (form_.terms.empty()) return std::move(form_);
     if (form_.priced) {
-      if (may_cost_nothing()) refuse_vanishing_cost();
+      if (may_cost_nothing()) {
+        form_.pinned = pinned_to_zero(form_.allowed);
+        refuse_starved_dimensions();  // of which no budget is the remedy
+        refuse_vanishing_cost();
+      }
       scale_by_cost(likely_cost());
     }
     form_.allowed = with_implied_equations(std::move(form_.allowed));

@@ -121,7 +121,13 @@ std::optional<Design> at_any_scale(const DesignProblem& problem) {
   const double spent = *std::ranges::max_element(dollars);  // by which bandwidths are near 1
   priced.constraints.push_back(
       {.text = "some bandwidth", .coefficients = dollars, .relation = Relation::equal, .limit = spent});
-  Design design = solve(priced);
+  Design design;
+  try {
+    design = solve(priced);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    return std::nullopt;  // refused in the words of its own constraints
+  }
   const double most = allowed_multiples(problem, design.bandwidth_gbps).most;
   if (!std::isfinite(most))
     throw Error(ErrorKind::usage,

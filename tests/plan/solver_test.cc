@@ -515,6 +515,16 @@ std::string refusal(const DesignProblem& problem) {
   return "nothing was refused";
 }
 
+TEST(Solver, OfAStepThatOnlySendsNamesWhatWasWritten) {
+  DesignProblem problem{.step = {.dimensions = 1, .terms = {term({1e9})}, .cases = {{.weights = {1}}}},
+                        .dollars_per_gbps = {1},
+                        .constraints = constraints({"b0<=10", "0-b0>=0"}, 1)};
+  for (const Objective objective : {Objective::time, Objective::time_cost}) {
+    problem.objective = objective;
+    EXPECT_THAT(refusal(problem), testing::HasSubstr("'0-b0>=0' leaves dimension 0 (b0) no bandwidth"));
+  }
+}
+
 TEST(Solver, SaysWhichConstraintsContradictEachOther) {
   DesignProblem problem = gpt3_4d();
   problem.constraints = constraints({"b0+b1+b2+b3=500", "b3<=100", "b0>=300", "b1>=b0", "b2<=7"}, 4);
