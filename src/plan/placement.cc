@@ -110,8 +110,8 @@ Axes axes_of(const GroupSizes& group, const GroupSizes& beside, const NetworkSha
   Rank stride = 1;
   for (std::size_t i = 0; i < group.size(); ++i) {
     const auto& dimension = shape.dimensions[i];
-    const int inner = group[i] * beside[i] <= dimension.size ? beside[i] : 1;
-    if (dimension.size % (inner * group[i]) != 0)
+    const int inner = std::int64_t{group[i]} * beside[i] <= dimension.size ? beside[i] : 1;
+    if (dimension.size % (std::int64_t{inner} * group[i]) != 0)
       throw Error(
           ErrorKind::usage,
           fmt::format("groups of {} do not divide dimension {} of {}, and what is left over has no group; write "

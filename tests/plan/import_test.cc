@@ -89,6 +89,15 @@ TEST_F(Import, LibrasGroupsAreRanks) {
   EXPECT_EQ(both.at(Role::weight_gradient), (Axes{{4, 1}, {4, 32}}));
 }
 
+TEST_F(Import, LibrasGroupsMayBeAllOfALargeDimension) {
+  for (const int size : {46400, 65536}) {
+    const NetworkShape shape = parse_network(fmt::format("SW({})", size));
+    const std::string text = fmt::format("Forward: [{0}]\nInputGrad: [{0}]\nWeightGrad: [{0}]\n", size);
+    const auto groups = with_groups({}, read_libra_communicator(file("groups.yml", text), shape), shape).groups;
+    EXPECT_EQ(groups.at(Role::weight_gradient), (Axes{{.size = size, .stride = 1}}));
+  }
+}
+
 TEST_F(Import, HeaderLinesOfAstraSimSayWhoCommunicates) {
   const std::string layer = "a -1 1 ALLREDUCE 16 2 NONE 0 3 ALLREDUCE 8 10\r\n";
   const auto read = [&](const std::string& header, AstraGroups groups = AstraGroups::header) {
