@@ -1,4 +1,5 @@
 // Designs by the graph of a Chakra trace, against all ways through it, one by one.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -98,7 +99,11 @@ TEST_F(TraceGraph, OfGroupsThatNothingDescribesSaysSo) {
   };
   const std::string one = node(1, compute, 1, {});
   EXPECT_THAT(wrong(one + groups("[{\"pg_name\": }]")), HasSubstr("has process groups that cannot be read"));
-  EXPECT_THAT(wrong(one + groups(R"([{"pg_name": "1", "ranks": [-1]}])")), HasSubstr("ranks that no network has"));
+  EXPECT_THAT(wrong(one + groups(R"([{"pg_name": "1", "ranks": 1}])")), HasSubstr("has process groups that cannot be"));
+  for (const auto* ranks : {"-1", "4294967296, 4294967297", "0.2, 1.9", "false, true", "0, 0, 1, 1", "\"0\""})
+    EXPECT_THAT(wrong(one + groups(fmt::format(R"([{{"pg_name": "1", "ranks": [{}]}}])", ranks))),
+                HasSubstr("a process group whose ranks are not whole numbers from 0 to 2147483647, each of them once"))
+        << ranks;
   EXPECT_THAT(wrong(node(1, compute, 10'000'000'000'000'000, {})), HasSubstr("more than the 1e+18 of any step"));
 }
 

@@ -262,6 +262,19 @@ class Trace {
     operation.ends.emplace(static_cast<Rank>(*from), static_cast<Rank>(*to));
   }
 
+  std::vector<Rank> ranks_of(const nlohmann::json& list, const chakra::Node& node) const {
+    std::vector<Rank> ranks;
+    std::set<Rank> seen;
+    for (const auto& each : list.get_ref<const nlohmann::json::array_t&>()) {
+      const bool is_rank = each.is_number_unsigned() && each.get<std::uint64_t>() <= std::uint64_t{most_rank};
+      if (!is_rank || !seen.insert(each.get<Rank>()).second)
+        refuse(fmt::format("{} has a process group whose ranks are not whole numbers from 0 to {}, each of them once",
+                           named(node), most_rank));
+      ranks.push_back(each.get<Rank>());
+    }
+    return ranks;
+  }
+
   // PyTorch's own list of them, as the converter of its traces writes that: ['[{"pg_name": "0", "ranks": [0, 1], …}]'].
   ProcessGroups process_groups() const {
     ProcessGroups groups;
@@ -271,12 +284,8 @@ class Trace {
       if (node.name() != "## process_group:init ##" || begin == text.npos || end == text.npos || end < begin) continue;
       try {
         const auto list = nlohmann::json::parse(text.substr(begin, end + 2 - begin));
-        for (const auto& each : list) {
-          auto& ranks = groups[printable(each.at("pg_name").get<std::string>())];
-          ranks = each.at("ranks").get<std::vector<Rank>>();
-          if (std::ranges::any_of(ranks, [](Rank rank) { return rank < 0 || rank > most_rank; }))
-            refuse(fmt::format("{} has process groups of ranks that no network has", named(node)));
-        }
+        for (const auto& each : list)
+          groups[printable(each.at("pg_name").get<std::string>())] = ranks_of(each.at("ranks"), node);
       } catch (const nlohmann::json::exception&) {
         refuse(fmt::format("{} has process groups that cannot be read", named(node)));
       }
