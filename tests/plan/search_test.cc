@@ -367,6 +367,9 @@ TEST(Shapes, AreAllOrderedSplits) {
   EXPECT_EQ(shapes({.npus = 8, .fewest_dimensions = 2, .most_dimensions = 2}).size(), 2 * 9u);
   EXPECT_THAT(shapes({.npus = 7, .fewest_dimensions = 2}), testing::IsEmpty());
   EXPECT_THROW(shapes({.npus = 1 << 12, .most_shapes = 1000}), Error);
+  constexpr std::int64_t larger_than_any_dimension = 1048583;  // and prime
+  EXPECT_THAT(shapes({.npus = 720 * larger_than_any_dimension, .fewest_dimensions = 1, .most_dimensions = 8}),
+              testing::IsEmpty());
 }
 
 // ---- Pareto.
