@@ -159,6 +159,7 @@ Question question_of(const Options& options, Budget& budget) {
     for (const auto& name : question.names)
       question.divisions.push_back(
           rescaled(simulation::load_workload(name, options.communicator_file, options.network.spec(0)), options.world));
+    check_world(question.divisions.front(), options.world);
     check_replicas(question.divisions.front(), options.world, options.unequal);
   }
   for (std::size_t i = 0; i < options.network.count(); ++i) {

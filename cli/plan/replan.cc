@@ -138,6 +138,7 @@ Replanned replan(const Plan& followed, const Measured& measured, const SearchLim
   const double computing = std::max(step.step - step.waiting, 1e-9);
   const double planned_computing = std::max(planned.step - planned.waiting, 1e-9);
   Workload workload = rescaled(simulation::load_workload(plan.workload, plan.communicator, plan.network), plan.ranks);
+  check_world(workload, plan.ranks);
   if (measured.gradient_bytes > 0) check_model(plan, gradient_bytes(workload), measured.gradient_bytes);
   double recorded_ns = workload.idle_ns;
   for (const Layer& layer : workload.layers)

@@ -11,10 +11,6 @@
 namespace ranvier::simulation {
 namespace {
 
-Rank replicas_of(const Workload& workload, Rank world) {
-  return world / (workload.degrees.tensor * workload.degrees.pipeline);
-}
-
 std::vector<std::vector<int>> levels_of(const Options& options, Rank replicas) {
   return simulation::levels_of(*policy_of(options, replicas), options.place, replicas);
 }
@@ -30,7 +26,7 @@ void check_straggler(const Options& options, Rank world) {
 void check_policy(const Options& options, const Workload& workload, Rank world) {
   if (options.sync.empty()) return;
   check_replicas(workload, world, options.policy.unequal);
-  if (const Rank replicas = replicas_of(workload, world); replicas > 0) (void)levels_of(options, replicas);
+  if (const Rank replicas = replicas_in(workload, world); replicas > 0) (void)levels_of(options, replicas);
 }
 
 Training training_of(const Options& options) {
@@ -73,7 +69,7 @@ Prediction predict(const Options& options, const Training& training, const Topol
     how = with_codec(how, training.codec, averaging_ranks(workload, world));
     Prediction result{.world = world, .step = simulate_step(workload, topology, how)};
     if (options.sync.empty()) return result;
-    const Rank replicas = replicas_of(workload, world);
+    const Rank replicas = replicas_in(workload, world);
     PolicySimulation simulation = options.policy;
     simulation.levels = levels_of(options, replicas);
     if (how.gradient_scale != 1) {

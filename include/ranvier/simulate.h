@@ -200,6 +200,8 @@ StepPrediction simulate_step(const Workload&, const Topology&, const StepSimulat
 // Throws Error{usage} for a world that the degrees of the workload, or a trace's groups, do not divide.
 void check_world(const Workload&, Rank world);
 void check_world(const ExecutionTrace&, const Topology&);
+// Of the whole model; none where its degrees multiply to more than the world.
+Rank replicas_in(const Workload&, Rank world);
 
 // A recorded step by its own graph: whatever has ended what it waits for goes on, one computation at a time, and of
 // each group one collective, one message out and one in, in the order of the operations. All ranks do as the recorded

@@ -68,6 +68,19 @@ class Plan(ProgramTest):
         self.assertIn("a step of 0.0000 ms", result.stdout)
         self.assertNotRegex(result.stdout, r"\b(nan|inf)\b")
 
+    def test_refuses_degrees_that_multiply_beyond_the_world(self):
+        degrees = 'name = "wide"\n[degrees]\ntensor = 65536\npipeline = 65536\n'
+        with temporary_folder() as folder:
+            (folder / "wide.toml").write_text(degrees + '[[layer]]\nname = "a"\nforward_ns = 1000\n')
+            plan = f"workload = '{folder}/wide.toml'\nnetwork = 'star'\nranks = 4\nbucket_bytes = 4096\n"
+            (folder / "plan.toml").write_text(plan + "[prediction]\nstep_ns = 1000\n")
+            again = ("--again", str(folder / "plan.toml"), "--took-ms", "5", "--waited-ms", "1")
+            of_replicas = ("--workload", str(folder / "wide.toml"), "--world", "4", "--speeds", "1,1,1,0.5")
+            for words in (of_replicas[:4], of_replicas, again):
+                with self.subTest(words=words):
+                    refused = run("plan", *words, "--output", str(folder / "next.toml"), limit=60)
+                    self.assert_sentence(refused, 2, "tp=65536, pp=65536", "which does not make 4 ranks")
+
     def test_divides_models_and_places_ranks(self):
         words = ("--workload", "llama3-8b:layers=4", "--world", "8", "--topology", "mesh:2x4", "--sync", "bsp", "--json", "-")
         found = json.loads(run("plan", *words, limit=100).stdout)

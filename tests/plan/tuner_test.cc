@@ -79,6 +79,7 @@ TEST(Plan, CodesThatCannotBeAddedGoToTheOwnersOfParts) {
 TEST(Plan, CodesAreOfTheReplicasOfADividedModel) {
   const Workload workload = make_workload("llama3-70b:tp=8,pp=4");
   EXPECT_EQ(averaging_ranks(workload, 128), 4);
+  EXPECT_EQ(averaging_ranks({.degrees = {.tensor = 1 << 16, .pipeline = 1 << 16}}, 128), 0);
   EXPECT_EQ(averaging_ranks({.groups = {{Role::weight_gradient, {{2, 1}, {4, 8}}}}}, 128), 8);
   const CodecSpeed codec{
       .spec = "c", .wire_bytes = 0.1, .encode_ns_per_byte = 1, .decode_ns_per_byte = 1, .summable = false};

@@ -58,7 +58,7 @@ double averaged_bytes(const Workload& workload) {
 LevelAverages::LevelAverages(const Workload& workload, const StepSimulation& how, const PolicySimulation& simulation,
                              CollectiveTimes& times)
     : workload_(workload), how_(how), simulation_(simulation), everybody_(times) {
-  const std::uint64_t replicas = replicas_in(workload, times.world());
+  const auto replicas = static_cast<std::uint64_t>(replicas_in(workload, times.world()));
   for (const auto& level : simulation.levels)
     if (level.size() != replicas)
       throw Error(ErrorKind::usage,

@@ -66,10 +66,10 @@ class Clocks {
   std::vector<double> at_, alone_;
 };
 
-std::vector<Slowness> slow_replicas(const PolicySimulation& how, std::uint64_t count) {
+std::vector<Slowness> slow_replicas(const PolicySimulation& how, Rank count) {
   std::vector<Slowness> replicas;
-  for (std::uint64_t replica = 0; how.unequal.any() && replica < count; ++replica)
-    replicas.emplace_back(how.unequal, replica, how.seed);
+  for (Rank replica = 0; how.unequal.any() && replica < count; ++replica)
+    replicas.emplace_back(how.unequal, static_cast<std::uint64_t>(replica), how.seed);
   return replicas;
 }
 
@@ -92,7 +92,7 @@ void check_predictable(const SyncPolicy& policy, const PolicySimulation& how) {
 }
 
 void check_replicas(const Workload& workload, Rank world, const UnequalWorkers& unequal) {
-  const std::uint64_t count = plan::replicas_in(workload, world);
+  const auto count = static_cast<std::uint64_t>(replicas_in(workload, world));
   if (!unequal.any() || count == 0) return;  // degrees that make no world are refused with its step
   if (count > most_unequal)
     throw Error(ErrorKind::usage, fmt::format("unequal workers are simulated one by one, up to {} of them, and {} "
@@ -109,10 +109,6 @@ PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, c
 }
 
 namespace plan {
-
-std::uint64_t replicas_in(const Workload& workload, Rank world) {
-  return static_cast<std::uint64_t>(world / (workload.degrees.tensor * workload.degrees.pipeline));
-}
 
 Workload only_averages(Workload workload) {
   workload.idle_ns = 0;

@@ -20,7 +20,6 @@ PolicyPrediction simulate_servers(const SyncPolicy&, const Workload&, const Step
 PolicyPrediction simulate_peers(const SyncPolicy&, const Workload&, const StepSimulation&, CollectiveTimes& times,
                                 const PolicySimulation&);
 
-std::uint64_t replicas_in(const Workload&, Rank world);
 // Averages of all that the workload averages in a step, and nothing else.
 Workload only_averages(Workload);
 // What a replica does by itself.

@@ -261,6 +261,10 @@ class StepRun {
 
 void check_world(const Workload& workload, Rank world) { (void)plan::Grid(workload, world); }
 
+Rank replicas_in(const Workload& workload, Rank world) {
+  return static_cast<Rank>(world / (std::int64_t{workload.degrees.tensor} * workload.degrees.pipeline));
+}
+
 StepPrediction simulate_step(const Workload& workload, const Topology& topology, const StepSimulation& how) {
   plan::CollectiveTimes times(workload, topology, how.options);
   return plan::simulate_step(workload, how, times);

@@ -16,7 +16,7 @@ namespace ranvier {
 Rank averaging_ranks(const Workload& workload, Rank world) {
   if (const auto given = workload.groups.find(Role::weight_gradient); given != workload.groups.end())
     return plan::size_of(given->second);
-  return world / (workload.degrees.tensor * workload.degrees.pipeline);
+  return replicas_in(workload, world);
 }
 
 StepSimulation with_codec(StepSimulation how, const CodecSpeed& codec, Rank replicas) {
@@ -262,7 +262,7 @@ class Search {
   bool become_mean(PlanChoice& choice, const Candidate& each) {
     const PlanNetwork& network = networks_[each.network];
     const Workload& workload = divisions_[each.division];
-    const Rank replicas = static_cast<Rank>(plan::replicas_in(workload, network.topology.world));
+    const Rank replicas = replicas_in(workload, network.topology.world);
     const auto mean = plan::if_possible(
         [&] {
           check_replicas(workload, network.topology.world, search_.unequal);
