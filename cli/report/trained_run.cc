@@ -24,10 +24,20 @@ std::optional<double> number_or_none(const json& object, const char* key) {
   return found->get<double>();
 }
 
-std::map<std::string, std::string> settings_of(const json& written) {
+// What is deeper is not written: that would take a stack as deep.
+bool is_flat(const json& value) {
+  return value.is_primitive() ||
+         std::all_of(value.begin(), value.end(), [](const json& each) { return each.is_primitive(); });
+}
+
+std::map<std::string, std::string> settings_of(const json& written, const std::string& file) {
   std::map<std::string, std::string> settings;
-  for (const auto& [name, value] : written.get<json::object_t>()) {
+  for (const auto& [name, value] : written.get_ref<const json::object_t&>()) {
     if (std::find(own_settings.begin(), own_settings.end(), name) != own_settings.end()) continue;
+    if (!is_flat(value))
+      throw Error(ErrorKind::config, fmt::format("{}: setting '{}' is neither a value nor a list of values; give what "
+                                                 "`ranvier train --json` writes",
+                                                 file, plan::quotable(name)));
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     if (!text.empty() && !value.is_null() && text != "[]") settings[name] = text;
   }
@@ -43,7 +53,7 @@ StepShares shares_of(const json& root, double exposed_share) {
 
 TrainedRun run_of(const json& root, const std::string& file) {
   TrainedRun run{.file = file,
-                 .settings = settings_of(root.at("settings")),
+                 .settings = settings_of(root.at("settings"), file),
                  .bytes_per_worker = root.at("bytes_sent_per_worker").get<double>(),
                  .exposed_share = root.at("exposed_communication_share").get<double>(),
                  .lost_share = root.value("lost_share", 0.0)};

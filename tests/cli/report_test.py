@@ -126,6 +126,8 @@ class Report(ProgramTest):
             ("empty", whole | {"history": []}, "holds no evaluation"),
             ("text", whole | {"seconds": "long"}, "must be number"),
             ("deep", whole | {"settings": [1]}, "deep is not what"),
+            ("deepest", '{"settings": {"x": ' + "[" * 200_000 + "]" * 200_000 + "}}", "deepest: setting 'x' is neither a value"),
+            ("object", whole | {"settings": {"x\n": {"y": [1]}}}, "neither a value nor a list of values"),
             ("large", '{"seconds": 1e999}', "large is not what"),
         ):
             with self.subTest(name=name):
