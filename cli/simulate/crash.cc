@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "simulate/prediction.h"
+
 namespace ranvier::simulation {
 namespace {
 
@@ -31,7 +33,7 @@ void print_waiting(const std::vector<RankEnd>& ends, Rank lost) {
 }  // namespace
 
 Aftermath after_crash(const Options& options, const Topology& topology, const Schedule& schedule, std::size_t count) {
-  SimulateOptions how = options.step.options;
+  SimulateOptions how = transfers_of(options, topology.world);
   how.crash = options.crash;
   return {.crash = *options.crash,
           .loss = options.loss,

@@ -23,6 +23,16 @@ void check_straggler(const Options& options, Rank world) {
                 fmt::format("--straggler names rank {} of {} ranks", options.straggler->first, world));
 }
 
+SimulateOptions transfers_of(const Options& options, Rank world) {
+  check_straggler(options, world);
+  SimulateOptions transfers = options.step.options;
+  if (options.straggler) {
+    transfers.slowdown.assign(static_cast<std::size_t>(world), 1);
+    transfers.slowdown[static_cast<std::size_t>(options.straggler->first)] = options.straggler->second;
+  }
+  return transfers;
+}
+
 void check_policy(const Options& options, const Workload& workload, Rank world) {
   if (options.sync.empty()) return;
   check_replicas(workload, world, options.policy.unequal);
@@ -56,12 +66,8 @@ Operation all_reduce_of(const Options& options, const std::string& algorithm, co
 Prediction predict(const Options& options, const Training& training, const Topology& topology) {
   const Rank world = topology.world;
   StepSimulation how = options.step;
+  how.options = transfers_of(options, world);
   how.options.trace = !options.trace_file.empty();
-  check_straggler(options, world);
-  if (options.straggler) {
-    how.options.slowdown.assign(static_cast<std::size_t>(world), 1);
-    how.options.slowdown[static_cast<std::size_t>(options.straggler->first)] = options.straggler->second;
-  }
   if (training.trace) return {.world = world, .step = simulate_step(*training.trace, topology, how)};
   if (options.bytes == 0) {
     const Workload workload = rescaled(training.workload, world);

@@ -22,6 +22,8 @@ Training training_of(const Options&);
 
 // Throws Error{usage} for a world without the rank that --straggler names.
 void check_straggler(const Options&, Rank world);
+// How its messages go: those of Options::step, and as slowly as --straggler says. Throws as check_straggler() does.
+SimulateOptions transfers_of(const Options&, Rank world);
 // Throws Error{usage} for a world in which --sync cannot place its levels or its slow workers.
 void check_policy(const Options&, const Workload&, Rank world);
 

@@ -391,6 +391,11 @@ class Prediction(ProgramTest):
         self.assertEqual([each["finished"] for each in late["ranks"]], [True] * 8)
         self.assertEqual({each["rank"] for each in late["noticed_by"]}, {1, 2, 4, 5, 7})
         self.assertLess(late["all_know_ns"], 1e5)
+        # What a slow rank sends is on its way when another one is lost.
+        slow = ("--bytes", "1M", "--world", "8", "--straggler", "3:10")
+        at_ms = as_json(*slow)["step_ns"] / 2e6
+        told = as_json(*slow, "--crash", f"5:{at_ms}")["crash"]
+        self.assertFalse(any(each["finished"] for each in told["ranks"]))
         step = simulate("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit", "--crash", "3:100")
         self.assertRegex(step.stdout, r"\n  bucket \d+ does not end\n  noticed by rank.* names rank 3\n")
 
