@@ -19,7 +19,8 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
   };
   // Then what the plan expects is of something else.
   const bool is_changed = std::ranges::any_of(
-      std::array{"--workload", "--topology", "--compress", "--sync", "--bucket", "--algorithm", "--in-network"},
+      std::array{"--workload", "--communicator", "--topology", "--link-rate", "--latency-us", "--compress", "--sync",
+                 "--place", "--bucket", "--slice", "--at-once", "--algorithm", "--in-network", "--straggler", "--cut"},
       is_given);
   if (is_given("--world") && app.get_option("--world")->as<std::string>() != std::to_string(plan.ranks))
     throw Error(

@@ -32,6 +32,11 @@ class OfAPlan(ProgramTest):
         self.assertIn("# resnet50 on star, ", said)
         self.assertIn(f"the plan expects {found['planned_step_ns'] / 1e6:.4f} ms a step", said)
         self.assertNotIn("the plan expects", simulate("--plan", self.file, "--workload", "dlrm").stdout)
+        for other in ("--link-rate 1Gbit", "--latency-us 5", "--straggler 3:2", "--at-once 1", "--slice 64K"):
+            changed = simulate("--plan", self.file, *other.split())
+            self.assertEqual(changed.returncode, 0, changed.stderr)
+            self.assertNotIn("the plan expects", changed.stdout, other)
+        self.assertNotIn("planned_step_ns", slower)
         self.assertTrue(json.loads((self.folder / "trace.json").read_text())["traceEvents"])
 
     def test_names_its_files_in_utf_8(self):
