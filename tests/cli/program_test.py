@@ -4,13 +4,36 @@ import itertools
 import json
 import os
 import re
+import shlex
 import subprocess
 
 import program
 from program import ProgramTest, children_of, clean_environment, main, run, start, temporary_folder, wait_until
 
 
+def examples_of(*command: str) -> list[list[str]]:
+    """Of its help, those that no launcher starts; without what stands behind them in brackets or after "then:"."""
+    text = run(*command, "--help").stdout.partition("Examples:\n")[2]
+    lines = re.sub(r"\n {10,}", " ", text).splitlines()
+    return [shlex.split(re.sub(r"  +(\(|then:).*", "", line))[1:] for line in lines if line.startswith("  ranvier ")]
+
+
 class Help(ProgramTest):
+    def test_examples_are_taken(self):
+        """Where they say nothing wrong, most end before any work by a file that cannot be written or read.
+
+        Those of train, which trains before it writes, are left out."""
+        commands = re.findall(r"(?m)^  (\w+) +\w", run("--help").stdout.partition("Examples:")[0])
+        examples = [each for command in commands if command != "train" for each in examples_of(command)]
+        self.assertGreater(len(examples), 40)
+        with temporary_folder() as folder:
+            for words in examples:
+                takes_no_json = "--again" in words or "--probe" in words
+                with self.subTest(words=words):
+                    unwritable = () if takes_no_json else ("--json", "/nonexistent/folder/x.json")
+                    result = run(*words, *unwritable, cwd=folder, limit=60)
+                    self.assertIn(result.returncode, (0,) if "--probe" in words else (1,), result.stderr)
+
     def test_every_subcommand_explains_itself_with_examples(self):
         for words in (["bench"], ["doctor"], []):
             for flag in ("--help", "-h"):
