@@ -160,6 +160,8 @@ Question question_of(const Options& options, Budget& budget) {
       question.divisions.push_back(
           rescaled(simulation::load_workload(name, options.communicator_file, options.network.spec(0)), options.world));
     check_world(question.divisions.front(), options.world);
+    if (options.workload.ends_with(".toml"))  // traces and text do not tell gradients from all else
+      check_memory(options.workload, question.divisions.front(), sizeof(float), options.memory_bytes);
     check_replicas(question.divisions.front(), options.world, options.unequal);
   }
   for (std::size_t i = 0; i < options.network.count(); ++i) {

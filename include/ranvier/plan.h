@@ -131,7 +131,9 @@ std::optional<std::vector<Rank>> near_placement(const Topology&, double bytes = 
 // with all degrees and its batch. Only those whose state, 16 bytes a parameter (S. Rajbhandari et al.: ZeRO: Memory
 // optimizations toward training trillion parameter models. SC 2020: weights, gradients and Adam's moments in mixed
 // precision), fits into `memory_bytes` of each rank; activations come on top. The spec alone where its model is not
-// divided that way. Throws Error{usage} where nothing fits, and as make_workload does.
+// divided that way. Throws Error{usage} where nothing fits, and as make_workload and check_world do.
 std::vector<std::string> divisions(std::string_view spec, Rank world, double memory_bytes);
+// Throws Error{usage} where the state of a workload as it is, whose gradients have so many bytes a value, does not fit.
+void check_memory(std::string_view name, const Workload&, double value_bytes, double memory_bytes);
 
 }  // namespace ranvier

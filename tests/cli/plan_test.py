@@ -81,6 +81,14 @@ class Plan(ProgramTest):
                     refused = run("plan", *words, "--output", str(folder / "next.toml"), limit=60)
                     self.assert_sentence(refused, 2, "tp=65536, pp=65536", "which does not make 4 ranks")
 
+    def test_a_recording_that_does_not_fit_is_refused(self):
+        average = '{ pass = "weight_gradient", collective = "all_reduce", bytes = 4e8, role = "data" }'
+        with temporary_folder() as folder:
+            (folder / "w.toml").write_text(f'[[layer]]\nname = "a"\nweight_gradient_ns = 1000\ncommunications = [{average}]\n')
+            words = ("--workload", str(folder / "w.toml"), "--world", "4", "--sync", "bsp", "--compress", "none", "--memory")
+            self.assertEqual(run("plan", *words, "1.7", limit=60).returncode, 0)
+            self.assert_sentence(run("plan", *words, "1.5", limit=60), 2, "w.toml does not fit: it has 1.6 GB")
+
     def test_divides_models_and_places_ranks(self):
         words = ("--workload", "llama3-8b:layers=4", "--world", "8", "--topology", "mesh:2x4", "--sync", "bsp", "--json", "-")
         found = json.loads(run("plan", *words, limit=100).stdout)
@@ -252,6 +260,8 @@ class Plan(ProgramTest):
             (("--world", "4"), "plan needs --workload"),
             (("--world", "6", "--workload", "gpt3:tp=16,pp=1"), "which does not make 6 ranks"),
             (("--world", "4", "--workload", "llama3-405b"), "does not fit"),
+            (("--world", "8", "--workload", "llama3-405b:tp=1,pp=1"), "GB of weights, gradients and optimizer on each rank, and --memory says 80"),
+            (("--world", "8", "--workload", "resnet50", "--memory", "0.1"), "resnet50 does not fit: it has 0.4"),
             (("--world", "4", "--workload", "resnet50", "--sync", "locl:4"), "did you mean 'local'"),
             # At once: no search for so many ranks on a mesh is over within the limit.
             (("--world", "1024", "--topology", "mesh:32x32", "--workload", "llama3-70b", "--sync", "node:2"), "add --place node=2"),

@@ -402,7 +402,8 @@ TEST(Divisions, KeepWhatIsNamedAndWhatFits) {
   const auto in_four = divisions("llama3-70b:microbatches=4", 16, 1e15);
   EXPECT_FALSE(in_four.empty());
   for (const auto& spec : in_four) EXPECT_LE(make_workload(spec).degrees.data, 2) << spec;
-  EXPECT_THAT(divisions("llama3-8b:tp=2,pp=2", 16, 1), testing::ElementsAre("llama3-8b:tp=2,pp=2"));
+  EXPECT_THAT(divisions("llama3-8b:tp=2,pp=2", 16, 40e9), testing::ElementsAre("llama3-8b:tp=2,pp=2"));
+  for (const char* spec : {"llama3-8b:tp=2,pp=2", "resnet50"}) EXPECT_THROW(divisions(spec, 16, 1e6), Error) << spec;
   for (const auto& spec : divisions("llama3-8b", 64, 80e9))
     EXPECT_LE(gradient_bytes(make_workload(spec)) / 2 * 16, 80e9) << spec;
   try {

@@ -15,11 +15,11 @@ namespace {
 constexpr double state_bytes_per_parameter = 16;
 
 // Of one rank: what it averages is what it has.
-double state_bytes(const Workload& workload) {
+double state_bytes(const Workload& workload, double value_bytes = plan::bytes_per_value) {
   double gradients = 0;
   for (const Layer& layer : workload.layers)
     for (const Communication& each : layer.weight_gradient.communications) gradients += each.bytes;
-  return gradients / plan::bytes_per_value * state_bytes_per_parameter;
+  return gradients / value_bytes * state_bytes_per_parameter;
 }
 
 std::optional<int> setting(const StageSpec& spec, std::string_view key) {
@@ -38,11 +38,24 @@ std::vector<std::int64_t> degrees_of(std::optional<int> named, int most) {
 
 }  // namespace
 
+void check_memory(std::string_view name, const Workload& workload, double value_bytes, double memory_bytes) {
+  const double state = state_bytes(workload, value_bytes);
+  if (state > memory_bytes)
+    throw Error(ErrorKind::usage,
+                fmt::format("{} does not fit: it has {:.4g} GB of weights, gradients and optimizer on each rank, and "
+                            "--memory says {:.4g}; divide it over more ranks, or name more memory",
+                            name, state / 1e9, memory_bytes / 1e9));
+}
+
 std::vector<std::string> divisions(std::string_view text, Rank world, double memory_bytes) {
   const Workload as_named = make_workload(text);
   const StageSpec spec = parse_spec(text).front();
   const auto model = plan::divisible_model(spec.name);
-  if (!model || (setting(spec, "tp") && setting(spec, "pp"))) return {std::string(text)};
+  if (!model || (setting(spec, "tp") && setting(spec, "pp"))) {
+    check_world(as_named, world);
+    check_memory(text, as_named, plan::bytes_per_value, memory_bytes);
+    return {std::string(text)};
+  }
   const Degrees& degrees = as_named.degrees;
   const int batch = setting(spec, "batch").value_or(model->batch);
   // What the degrees of the model itself make of the world decides how many samples a step has, whatever divides them.
