@@ -34,7 +34,8 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
       set("--link-rate", fmt::format("{}Gbit", plan.link_gbit));
       set("--latency-us", fmt::format("{}", plan.latency_us));
     }
-    options.placement = plan.placement;
+    // Switches add up along their dimensions, whose ranks are numbered as they stand.
+    if (!is_given("--in-network")) options.placement = plan.placement;
   }
   if (!is_given("--bytes")) {
     if (!is_given("--workload")) set("--communicator", plan.communicator);

@@ -80,6 +80,14 @@ class OfAPlan(ProgramTest):
             took.append(as_json("--plan", self.file, "--bytes", "8M")["step_ns"])
         self.assertLess(took[1], 0.8 * took[0])
 
+    def test_sums_in_switches_are_of_ranks_as_they_are_numbered(self):
+        placement = [0, 3, 6, 7, 4, 1, 2, 5, 8, 17, 11, 14, 13, 16, 10, 9, 12, 15]
+        shape = "SW(3)_RI(3)_SW(2)"
+        self.write("[[all_reduce]]\nalgorithm = 'ring'\n", network=shape, ranks=18, placement=placement)
+        words = ("--bytes", "8M", "--in-network")
+        placed, numbered = as_json("--plan", self.file, *words), as_json("--world", "18", "--topology", shape, *words)
+        self.assertEqual(placed["step_ns"], numbered["step_ns"])
+
     def test_is_for_its_ranks(self):
         self.write("", network="star", workload="resnet50")
         self.assert_sentence(simulate("--plan", self.file, "--world", "16"), 2, "the plan is for 8 ranks; leave out --world")
