@@ -319,6 +319,18 @@ class Prediction(ProgramTest):
         self.assertGreater(coded["exposed_codec_ns"], 0)
         self.assertGreaterEqual(coded["codec_ns"], coded["exposed_codec_ns"])
 
+    def test_no_link_is_busy_for_longer_than_the_step(self):
+        with temporary_folder() as folder:
+            link = "[[link]]\nfrom = {}\nto = {}\nlatency_us = 10\ngbit_per_second = 1\nburst_bytes = 100000\n"
+            network = folder / "bursts.toml"
+            network.write_text('world = 2\ntransport = "tcp"\n' + link.format(0, 1) + link.format(1, 0))
+            words = ("--topology", str(network), "--world", "2")
+            found = as_json(*words, "--bytes", "100K", "--algorithm", "one_round")
+            self.assertAlmostEqual(max(link["utilisation"] for link in found["links"]), 1, delta=1e-9)
+            self.assertAlmostEqual(found["links"][0]["exposed_ns"] / found["step_ns"], 1, delta=1e-9)
+            pushed = as_json(*words, "--workload", "resnet50", "--sync", "async", "--steps", "20")["sync"]["servers"]
+            self.assertTrue(all(0 < link["utilisation"] <= 1 for link in pushed["links"]))
+
     def test_knows_switches_that_add_up(self):
         words = ("--bytes", "1000000", "--world", "16", "--link-rate", "1GB", "--latency-us", "1", "--slice", "2M")
         for topology, links in (("star", 2), ("fat_tree:4,oversubscription=2", 4)):

@@ -119,7 +119,7 @@ std::vector<SimulatedLink> OwnPace::used_links() const {
       used.push_back({.from = vertex_name(topology_, each.from),
                       .to = vertex_name(topology_, each.to),
                       .dimension = each.dimension,
-                      .utilisation = busy_ns / now_});
+                      .utilisation = std::min(1.0, busy_ns / now_)});
   }
   return used;
 }

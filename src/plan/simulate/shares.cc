@@ -66,6 +66,11 @@ void Shares::fill(StepPrediction& step, const std::vector<CommonLinks::Link>& li
     }
   }
   for (auto& [ends, link] : by_name) {
+    // A burst goes faster than the link's rate, by which it would be busy for longer than the step.
+    const double busy_ns = link.exposed_ns + link.hidden_ns;
+    const double counted = busy_ns > step.step_ns ? step.step_ns / busy_ns : 1;
+    link.exposed_ns *= counted;
+    link.hidden_ns *= counted;
     link.utilisation = step.step_ns > 0 ? (link.exposed_ns + link.hidden_ns) / step.step_ns : 0;
     step.links.push_back(std::move(link));
   }
