@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -127,7 +128,8 @@ Again checked_again(const CLI::App& app, const AgainFlags& flags, const SearchLi
   if (!(flags.waited_ms >= 0 && flags.waited_ms <= flags.took_ms))
     refuse(fmt::format("--waited-ms {} is no part of --took-ms {}; give milliseconds from 0 to that", flags.waited_ms,
                        flags.took_ms));
-  if (!(flags.gradient_bytes >= 0)) refuse("--gradient-bytes is a number of bytes; give 0 or more");
+  if (!(flags.gradient_bytes >= 0 && std::isfinite(flags.gradient_bytes)))
+    refuse(fmt::format("--gradient-bytes {} is no number of bytes; give 0 or more", flags.gradient_bytes));
   return {.file = flags.file,
           .measured = {.step = {flags.took_ms / 1e3, flags.waited_ms / 1e3},
                        .gradient_bytes = flags.gradient_bytes,

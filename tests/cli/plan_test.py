@@ -255,6 +255,7 @@ class Plan(ProgramTest):
             (("--again", "plan.toml", "--took-ms", "5", "--waited-ms", "6"), "--waited-ms 6 is no part of --took-ms 5"),
             (("--again", "plan.toml", "--took-ms", "0", "--waited-ms", "0"), "--took-ms 0 is no time"),
             (("--again", "plan.toml", "--took-ms", "5", "--waited-ms", "4", "--world", "4"), "leave --world out"),
+            (("--again", "plan.toml", "--took-ms", "5", "--waited-ms", "4", "--gradient-bytes", "inf"), "--gradient-bytes inf is no number"),
             (("--took-ms", "5"), "add --again"),
             ((), "plan needs --world"),
             (("--world", "4"), "plan needs --workload"),
