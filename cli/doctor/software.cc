@@ -119,9 +119,13 @@ Check check_mpi() {
 
 std::vector<Check> check_software(const std::string& python_name) {
   std::vector<Check> checks;
-  if (const auto python = cli::find_python(python_name)) {
-    // Importing torch from a cold disk takes many seconds.
-    const auto answer = cli::ask({python->string(), "-c", versions_script}, 60s);
+  const auto python = cli::find_python(python_name);
+  // Importing torch from a cold disk takes many seconds.
+  const auto answer = python ? cli::ask({python->string(), "-c", versions_script}, 60s) : std::nullopt;
+  if (!python_name.empty() && (!answer || answer->exit_code != 0)) {
+    checks.push_back({"torch", Health::fail, fmt::format("{} is no Python that runs", python_name),
+                      "name one by --python, or leave it out"});
+  } else if (python) {
     const std::string versions = answer ? answer->output : "";
     const std::string package = line(versions, 1), part = line(versions, 2);
     checks.push_back(check_torch(python->string(), line(versions, 0), is_there(package), part));

@@ -72,6 +72,12 @@ class Doctor(ProgramTest):
                 self.assertRegex(result.stdout, r"(?m)^(fail|warn) +torch +1\.2\.3\+made\.up for " + re.escape(str(python)))
                 self.assertRegex(result.stdout, r"(?m)^warn +python package ")
 
+    def test_a_python_that_is_named_and_is_none_is_a_failure(self):
+        for named in ("/bin/ls", "/nonexistent"):
+            result = run("doctor", "--python", named)
+            self.assertEqual(result.returncode, 1, result.stdout)
+            self.assertRegex(result.stdout, rf"(?m)^fail +torch +{named} is no Python that runs")
+
 
 if __name__ == "__main__":
     main()
