@@ -200,8 +200,6 @@ JobKey read_job_key(const std::filesystem::path& file) {
   struct stat about {};
   if (stat(file.c_str(), &about) != 0) refuse(file, "is not there; make one with: ranvier key new > job.key");
   if (!S_ISREG(about.st_mode)) refuse(file, "is no file; make one with: ranvier key new > job.key");
-  if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    refuse(file, fmt::format("can be read by others than its owner; run: chmod 600 {}", file.string()));
   constexpr off_t longest = 4096;  // with much white space
   if (about.st_size > longest) refuse(file, "holds no key of ranvier; make one with: ranvier key new > job.key");
   std::ifstream stream(file);
@@ -213,6 +211,9 @@ JobKey read_job_key(const std::filesystem::path& file) {
   if (!line.starts_with(prefix) || !parse_hex(digits, key))
     refuse(file, "holds no key of ranvier; make one with: ranvier key new > job.key");
   if (std::string more; stream >> more) refuse(file, "holds more than one key; a job has one, in a file of its own");
+  // Of a key only: that of another file is not to be changed.
+  if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    refuse(file, fmt::format("can be read by others than its owner; run: chmod 600 {}", file.string()));
   return key;
 }
 

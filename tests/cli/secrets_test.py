@@ -32,6 +32,16 @@ class Secrets(ProgramTest):
         file.chmod(0o600)
         return file, file.read_text().split()[1]
 
+    def test_a_file_that_is_no_key_keeps_its_permissions(self):
+        with temporary_folder() as folder:
+            other = folder / "passwd"
+            other.write_text("root:x:0:0:root:/root:/bin/bash\n")
+            other.chmod(0o644)
+            self.assert_sentence(run("bench", "--ranks", "2", "--key", str(other)), 1, "holds no key of ranvier; make one")
+            file, _ = self.key(folder)
+            file.chmod(0o644)
+            self.assert_sentence(run("bench", "--ranks", "2", "--key", str(file)), 1, f"run: chmod 600 {file}")
+
     def test_a_running_job_and_one_that_fails_show_none(self):
         for transport in ("tcp", "udp", "shm"):
             with self.subTest(transport=transport), temporary_folder() as folder:
