@@ -60,7 +60,8 @@ std::vector<double> numbers(const std::string& flag, const std::string& list, st
     left.remove_prefix(end + 1);
   }
   if (result.size() != count)
-    refuse(fmt::format("{} '{}' has {} numbers for {} {}", flag, list, result.size(), count, things));
+    refuse(fmt::format("{} '{}' has {} number{} for {} {}; give one for each", flag, list, result.size(),
+                       result.size() == 1 ? "" : "s", count, things.substr(0, things.size() - (count == 1 ? 1 : 0))));
   return result;
 }
 

@@ -67,7 +67,7 @@ void check_plan(const Options& options, Rank world) {
   throw Error(
       ErrorKind::usage,
       fmt::format("the plan is for {0} ranks and these are {1}; make another one with ranvier plan --world {1}, on a "
-                  "network that was measured ranvier probe with {1} ranks first",
+                  "network that ranvier probe measured with {1} ranks first",
                   options.plan->ranks, world));
 }
 

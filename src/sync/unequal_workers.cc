@@ -97,7 +97,8 @@ void check_workers(const UnequalWorkers& workers, std::uint64_t count) {
 void check_speeds(const UnequalWorkers& workers, std::uint64_t count) {
   if (!workers.speeds.empty() && workers.speeds.size() != count)
     throw Error(ErrorKind::usage,
-                fmt::format("--speeds has {} numbers for {} workers; give one for each", workers.speeds.size(), count));
+                fmt::format("--speeds has {} number{} for {} workers; give one for each, with commas between them",
+                            workers.speeds.size(), workers.speeds.size() == 1 ? "" : "s", count));
 }
 
 Slowness::Slowness(const UnequalWorkers& workers, std::uint64_t worker, std::uint64_t seed)

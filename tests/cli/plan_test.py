@@ -263,6 +263,8 @@ class Plan(ProgramTest):
             (("--world", "4", "--workload", "llama3-405b"), "does not fit"),
             (("--world", "8", "--workload", "llama3-405b:tp=1,pp=1"), "GB of weights, gradients and optimizer on each rank, and --memory says 80"),
             (("--world", "8", "--workload", "resnet50", "--memory", "0.1"), "resnet50 does not fit: it has 0.4"),
+            (("--world", "8", "--workload", "step.json"), "mixtral-8x7b; or a file of ranvier train --record (.toml), Chakra (.et)"),
+            (("--world", "8", "--workload", "resnet50", "--topology", "t.json"), "fully_connected; or a shape such as RI(4)_SW(8), or a file"),
             (("--world", "4", "--workload", "resnet50", "--sync", "locl:4"), "did you mean 'local'"),
             # At once: no search for so many ranks on a mesh is over within the limit.
             (("--world", "1024", "--topology", "mesh:32x32", "--workload", "llama3-70b", "--sync", "node:2"), "add --place node=2"),

@@ -155,7 +155,9 @@ TEST_F(PlanFile, SaysWhatIsWrongAndWhere) {
            {"placement = [0, 0]\n" + least, "line 1, column 17: place 0 is given to two ranks"},
            {"placement = [1, 0]\n" + least, "line 1, column 13: rank 0, where all meet, stays in its own place"},
            {"placement = [0]\n" + least, "line 1, column 13: a placement of 2 ranks has so many places"},
-           {"placement = [0, 2]\n" + least, "line 1, column 17"}})
+           {"placement = [0, 2]\n" + least, "line 1, column 17"},
+           {"[[link]]\nfrom = 0\n", "(a plan is what ranvier plan --output writes)"},
+           {"no plan", "(a plan is what ranvier plan --output writes)"}})
     try {
       read_plan(holding(text));
       ADD_FAILURE() << text;

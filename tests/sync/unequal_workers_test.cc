@@ -75,6 +75,7 @@ TEST(UnequalWorkers, WrongWordsGetOneSentence) {
   EXPECT_NO_THROW(check_workers(workers_of("1,1", "", "1:0-1x2"), 2));
   EXPECT_NO_THROW(check_workers(workers_of("1,1", "", ""), 3)) << "1 where the list ends";
   EXPECT_THAT(support::refusal([] { check_speeds(workers_of("1,1", "", ""), 3); }), HasSubstr("2 numbers for 3"));
+  EXPECT_THAT(support::refusal([] { check_speeds(workers_of("1", "", ""), 3); }), HasSubstr("1 number for 3"));
   EXPECT_NO_THROW(check_speeds(workers_of("1,1", "", ""), 2));
   EXPECT_NO_THROW(check_speeds(workers_of("", "", ""), 2));
 }

@@ -149,6 +149,12 @@ std::string to_toml(const Plan& plan) {
   return text;
 }
 
-Plan read_plan(const std::filesystem::path& path) { return PlanReader(path).read(); }
+Plan read_plan(const std::filesystem::path& path) {
+  try {
+    return PlanReader(path).read();
+  } catch (const Error& problem) {
+    throw Error(problem.kind(), fmt::format("{} (a plan is what ranvier plan --output writes)", problem.what()));
+  }
+}
 
 }  // namespace ranvier
