@@ -87,14 +87,26 @@ Meeting::Meeting(const WorldPlace& place, const std::string& subject) {
   Place at = place_of(place);
   // Beside a directory that goes with the meeting, since others may be at the next one by then.
   if (!subject.empty()) at.ours ? at.directory += "-" + subject : at.directory /= subject;
-  if (at.ours) own_.emplace(at.directory);
+  if (at.ours)
+    own_.emplace(at.directory);
+  else
+    named_ = at.directory;
   store_ = file_store(at.directory);
 }
 
 std::unique_ptr<Communicator> meet(const WorldPlace& place, const CommunicatorOptions& options,
                                    const std::string& subject) {
   const Meeting meeting(place, subject);
-  return Communicator::connect(meeting.store(), place.rank, place.world, options);
+  try {
+    return Communicator::connect(meeting.store(), place.rank, place.world, options);
+  } catch (const Error& late) {
+    // Where it was misspelt each rank has made one for itself, and waits there alone.
+    if (late.kind() != ErrorKind::timeout || meeting.named().empty()) throw;
+    throw Error(
+        late.kind(),
+        fmt::format("{}; they meet in {}, which all of them have to see", late.what(), meeting.named().string()),
+        late.culprit());
+  }
 }
 
 int refuse_to_meet(std::string_view speaker, const std::exception& why,

@@ -40,9 +40,12 @@ class Meeting {
   // times, a name for each.
   explicit Meeting(const WorldPlace&, const std::string& subject = {});
   Store& store() const { return *store_; }
+  // That somebody has named; empty where they meet in one of their own.
+  const std::filesystem::path& named() const { return named_; }
 
  private:
   std::optional<MeetingFolder> own_;
+  std::filesystem::path named_;
   std::unique_ptr<Store> store_;
 };
 

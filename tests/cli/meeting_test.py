@@ -44,6 +44,12 @@ class Meeting(ProgramTest):
                     self.assert_sentence(self.end(rank), 1, "transport", "'tcp'", "'shm'")
                 self.assertEqual(list(temporary.iterdir()), [])
 
+    def test_who_does_not_come_to_a_folder_that_was_named_is_told_with_it(self):
+        with temporary_folder() as temporary:
+            place = {"RANVIER_RANK": "0", "RANVIER_WORLD": "2", "RANVIER_STORE": str(temporary / "misspelt" / "store")}
+            alone = self.end(self.begin(place, temporary, "--join-timeout", "1"))
+            self.assert_sentence(alone, 1, "rank 1 of a world of 2 did not come in time", f"they meet in {place['RANVIER_STORE']}")
+
     def test_a_place_for_temporary_files_that_is_none_is_named(self):
         with temporary_folder() as temporary:
             file = temporary / "file"
