@@ -75,6 +75,13 @@ std::pair<planning::Question, planning::Answer> searched(const planning::Options
   }
 }
 
+// What no plan can name is found before the search.
+void check_names(const planning::Options& options) {
+  for (std::size_t i = 0; !options.output.empty() && i < options.network.count(); ++i)
+    (void)to_toml(
+        {.workload = options.workload, .communicator = options.communicator_file, .network = options.network.spec(i)});
+}
+
 // "chosen: ring, …" as a line of a table.
 void print_reason(const std::string& sentence) {
   const auto colon = sentence.find(": ");
@@ -93,6 +100,7 @@ int run_plan(const Arguments& arguments) {
   const JsonFile file(options->json);
   const ResultFile tuning(options->tuning, "--tuning");
   const ResultFile output(options->output, "--output");
+  check_names(*options);
   const auto [question, answer] = searched(*options);
   if (options->json != "-" && options->output != "-") {
     fmt::print("# {} on {} of {} ranks\n", options->workload, answer.plan.network, options->world);

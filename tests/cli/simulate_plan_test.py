@@ -42,11 +42,13 @@ class OfAPlan(ProgramTest):
     def test_names_its_files_in_utf_8(self):
         workload = os.fsencode(self.folder) + b"/a\xff.toml"
         pathlib.Path(os.fsdecode(workload)).write_text('name = "a"\n[[layer]]\nname = "a"\nforward_ns = 1000\n')
+        table = self.folder / "tuning.txt"
         done = run("plan", "--workload", os.fsdecode(workload), "--world", "4", "--sync", "bsp", "--output", self.file,
-                   errors="surrogateescape")  # fmt: skip
+                   "--tuning", str(table), errors="surrogateescape")  # fmt: skip
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("is no text in UTF-8", done.stderr)
         self.assertFalse(pathlib.Path(self.file).exists())
+        self.assertFalse(table.exists(), "it is refused before the search")
 
     def test_has_its_policy_and_codec(self):
         self.plan("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit")
