@@ -100,6 +100,9 @@ class Codec(ProgramTest):
             found = json.loads(result.stdout)
             self.assertEqual([row["spec"] for row in found["rows"]], ["lossless", "fp32"])
             self.assertEqual([each["spec"] for each in found["without_code"]], ["int8"])
+            neither = run("codec", str(file), "--spec", "int8", "--spec", "int4", "--json", "-")
+            self.assert_sentence(neither, 1, "none of int8, int4 has a code", "'lossless'")
+            self.assertEqual(len(json.loads(neither.stdout)["without_code"]), 2)
             wrong = run("codec", str(file), *words, "--spec", "int9")
             self.assertEqual((wrong.returncode, wrong.stdout), (2, ""))
 
