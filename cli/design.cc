@@ -1,4 +1,5 @@
 // ranvier design: how much bandwidth each dimension of a network should have.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
@@ -8,6 +9,7 @@
 #include "design/report.h"
 #include "design/study.h"
 #include "output.h"
+#include "ranvier/error.h"
 
 namespace ranvier::cli {
 
@@ -19,6 +21,11 @@ int run_design(const Arguments& arguments) {
   if (options->enumeration) return design::enumerate(*options, file);
   const ResultFile drawing(options->pareto_file, "--pareto");
   design::Question question = design::question_of(*options, design::load_workloads(*options));
+  if (!options->pareto_file.empty() &&
+      std::ranges::none_of(question.problem.dollars_per_gbps, [](double each) { return each > 0; }))
+    throw Error(ErrorKind::usage,
+                "--pareto draws time against cost, and this network costs nothing; give a price by --unit-cost or "
+                "--cost, or leave --pareto out");
   const Design result = design::solve(*options, question, question.problem);
   if (options->json_file != "-") design::print(*options, question, result);
   file.write(design::to_json(*options, question, result));

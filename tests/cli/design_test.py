@@ -482,6 +482,7 @@ class WrongUsage(ProgramTest):
              "'--budget 500', 'b0>=400', 'b1>=200' contradict one another"),
             ((*gpt3, "--budget", "500", "--constraint", "b0>=b9"), "column 5: there is no b9"),
             ((*gpt3, "--budget", "500", "--unit-cost", "1,2"), "has 2 numbers for 4 dimensions; give one for each"),
+            ((*gpt3, "--budget", "500", "--unit-cost", "0,0,0,0", "--pareto", "/tmp/front.svg"), "this network costs nothing"),
             ((*gpt3, "--budget", "500", "--weight", "1,2"), "has 2 numbers for 1 workload; give one for each"),
             ((*gpt3, "--budget", "500", "--unit-cost", "1,x,2,3"), "column 3: 'x' is not a number"),
             ((*gpt3, "--budget", "500", "--objective", "tmie"), "did you mean 'time'?"),
