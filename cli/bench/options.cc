@@ -327,6 +327,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   const bool default_in_place = options.collective == Collective::all_reduce ||
                                 options.collective == Collective::reduce || options.collective == Collective::broadcast;
   options.in_place = out_of_place ? false : in_place || default_in_place;
+  if (app.count("--latency-samples") > 0 && !options.compare)
+    throw Error(ErrorKind::usage, "--latency-samples is of --compare-transports; give that, too, or leave it out");
   refuse_contradictions(options);
   if (ranks) cli::check_ports(options.ports, *ranks);
   refuse_overwriting(options);

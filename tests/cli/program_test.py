@@ -286,6 +286,7 @@ class WrongWords(ProgramTest):
             ([*bench, "-o", "summ"], "unknown op 'summ'", "did you mean 'sum'"),
             ([*bench, "--dtype", "fp8"], "unknown dtype 'fp8'. One of: "),
             ([*bench, "--baseline", "nccl"], "unknown baseline 'nccl'. One of: "),
+            ([*bench, "--latency-samples", "5"], "--latency-samples is of --compare-transports; give that, too"),
             ([*bench, "--sockets", "0"], "--sockets '0' is not a whole number from 1 to 16"),
             ([*bench, "--sockets", "17"], "--sockets '17' is not a whole number from 1 to 16"),
             ([*bench, "--link-rate", "fast"], "--link-rate 'fast'", "200Mbit"),
