@@ -178,7 +178,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--place", options.place,
                  "so many nodes of consecutive replicas, as node=2 or node=4,rack=2, for policies with nodes")
       ->type_name("LEVEL=N,…");
-  cli::add_unequal_workers(app, options.unequal, "how fast each replica computes");
+  cli::add_unequal_workers(app, options.unequal, "how fast each replica computes, 1 where the list ends");
   app.add_option("--compress", options.codecs,
                  "a codec to be weighed beside none; may be repeated; default: bf16, int8 and hadamard:32+int4")
       ->type_name("SPEC")

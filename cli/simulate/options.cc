@@ -136,7 +136,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                  "of --sync local:H,adapt=R: assumed of replicas at every average, as docs/synchronization.md has it")
       ->type_name("X");
   cli::add_unequal_workers(app, options.policy.unequal,
-                           "of --sync (default then: bsp), how fast each replica computes");
+                           "of --sync (default then: bsp), how fast each replica computes, 1 where the list ends");
   cli::add_count(app, "--seed", seed, "of --jitter: which steps are late, as in training with that seed; default 0", 0,
                  UINT64_MAX);
   cli::add_bytes(app, "--bucket", bucket, "gradients go together once so many bytes are ready; default 25 MB");
