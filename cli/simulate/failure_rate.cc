@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace ranvier::simulation {
@@ -16,6 +15,13 @@ std::string checkpoints(const FailureRate& rate, const StepWithFailures& each) {
   return fmt::format("a checkpoint every {} steps ({:.1f} s)", each.checkpoint_steps, interval_s(rate, each));
 }
 
+std::string best_of(const FailureRate& rate) {
+  return fmt::format("; best: {:.2f} % with {}", rate.best.goodput * 100, checkpoints(rate, rate.best));
+}
+
+// Of less than one in ten thousand the time of a step that counts is a number of many digits, and nobody waits for it.
+bool counts(const StepWithFailures& each) { return each.goodput >= 1e-4; }
+
 }  // namespace
 
 FailureRate failure_rate(double step_ns, Rank world, FailureModel model) {
@@ -26,15 +32,15 @@ FailureRate failure_rate(double step_ns, Rank world, FailureModel model) {
 }
 
 void print(const FailureRate& rate) {
-  if (!std::isfinite(rate.chosen.step_ns)) {
-    fmt::print("{:>8} with failures no step counts: they come faster than {}\n", "", checkpoints(rate, rate.chosen));
+  if (!counts(rate.chosen)) {
+    fmt::print("{:>8} with failures no step counts: they come faster than {}{}\n", "", checkpoints(rate, rate.chosen),
+               counts(rate.best) ? best_of(rate) : "");
     return;
   }
   const bool is_best = rate.chosen.checkpoint_steps == rate.best.checkpoint_steps;
   fmt::print("{:>8} with failures {:.4f} ms for a step that counts: goodput {:.2f} % with {}{}\n", "",
              rate.chosen.step_ns / 1e6, rate.chosen.goodput * 100, checkpoints(rate, rate.chosen),
-             is_best ? ", as is best"
-                     : fmt::format("; best: {:.2f} % with {}", rate.best.goodput * 100, checkpoints(rate, rate.best)));
+             is_best ? ", as is best" : best_of(rate));
 }
 
 nlohmann::json to_json(const FailureRate& rate) {
@@ -46,7 +52,7 @@ nlohmann::json to_json(const FailureRate& rate) {
                         {"best_checkpoint_steps", rate.best.checkpoint_steps},
                         {"best_checkpoint_interval_s", interval_s(rate, rate.best)}};
   // Where failures come faster than steps no time is long enough, and JSON has no number for that.
-  if (std::isfinite(rate.chosen.step_ns)) result["step_with_failures_ns"] = rate.chosen.step_ns;
+  if (counts(rate.chosen)) result["step_with_failures_ns"] = rate.chosen.step_ns;
   return result;
 }
 

@@ -228,6 +228,12 @@ class Prediction(ProgramTest):
         self.assertNotEqual(simulate(*words, "7").stdout, simulate(*words, "8").stdout)
         self.assertEqual(as_json(*words, "0")["sync"], as_json(*words[:-1])["sync"])
 
+    def test_speeds_go_on_with_1_where_the_list_ends(self):
+        words = ("--workload", "resnet50", "--world", "4", "--steps", "20", "--speeds")
+        self.assertEqual(as_json(*words, "0.5")["step_ns"], as_json(*words, "0.5,1,1,1")["step_ns"])
+        for command in ("plan", "simulate"):
+            self.assertIn("1 where the list ends", " ".join(run(command, "--help").stdout.split()))
+
     def test_says_what_is_assumed_of_replicas(self):
         words = ("--workload", "resnet50", "--world", "4", "--sync", "local:4,adapt=0.5,most=16", "--spread")
         self.assertIn("assumed: replicas have a spread of 0.1 at every average", simulate(*words, "0.1").stdout)
@@ -391,6 +397,9 @@ class Prediction(ProgramTest):
         said = simulate(*words).stdout
         self.assertIn("with failures no step counts", said)
         self.assertNotIn("inf", said)
+        rare = ("--workload", "resnet50", "--world", "8", "--mtbf-hours", "100", "--checkpoint-s", "30", "--checkpoint-every", "1000000000")
+        self.assertRegex(simulate(*rare).stdout, r"with failures no step counts: .*; best: 9[\d.]+ % with a checkpoint every")
+        self.assertNotIn("step_with_failures_ns", as_json(*rare))
 
     def test_of_a_crash_says_who_waits_and_who_notices_it(self):
         words = ("--bytes", "8000", "--world", "8", "--link-rate", "1GB", "--crash")
