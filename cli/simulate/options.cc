@@ -28,8 +28,8 @@ Examples:
   ranvier simulate --workload resnet50 --world 4 --link-rate 1Gbit --sync local:16 --speeds 1,1,0.5,0.5 --jitter 0.05x4
   ranvier simulate --workload resnet50 --world 16 --sync node:16 --place node=4 --topology fat_tree:4,oversubscription=4
                    --link-rate 300GB,10Gbit
-  ranvier simulate --workload resnet50 --world 8 --link-rate 10Gbit --sync ssp:3,servers=2 --speeds 1,1,0.5 --jitter 0.05x4
-                   --seed 7
+  ranvier simulate --workload resnet50 --world 8 --link-rate 10Gbit --sync ssp:3,servers=2 --speeds 1,1,0.5
+                   --jitter 0.05x4 --seed 7
   ranvier simulate --bytes 100M --world 64 --topology torus:8x8 --algorithm torus:8x8 --trace ring.json
   ranvier simulate --bytes 100M --world 16 --topology torus:4x4 --cut 0-1
   ranvier simulate --workload resnet50 --world 64 --topology fat_tree:8,oversubscription=2 --in-network
