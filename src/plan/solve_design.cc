@@ -174,24 +174,26 @@ solver::MinMaxProgram cost_of_as_fast(const ConvexForm& form, const solver::MinM
   return cheap;
 }
 
-// Terms of cases that do not bind may take longer in one optimum than in another: variables of the cheapest.
-VectorXd as_fast_for_less(const ConvexForm& form, const solver::MinMaxSolution& found) {
+// Terms of cases that do not bind may take longer in one optimum than in another: variables of the cheapest. None where
+// there is nothing to gain, or rounding is in the way.
+std::optional<VectorXd> as_fast_for_less(const ConvexForm& form, const solver::MinMaxSolution& found) {
   const VectorXd costs = form.kept(form.costs());
   const double spent = costs.dot(found.x);
-  if (form.priced || form.program.constant.size() < 2 || !(spent > 0)) return found.x;
+  if (form.priced || form.program.constant.size() < 2 || !(spent > 0)) return std::nullopt;
   // From between the optimum and a point inside, where it costs less than twice as much.
   const double far = 0.5 / std::max(1.0, costs.dot(form.start) / spent);
   VectorXd start(found.x.size() + 1);
   start.head(found.x.size()) = found.x + far * (form.start - found.x);
   start(found.x.size()) = 2 - costs.dot(start.head(found.x.size())) / spent;
-  constexpr double acceptable_gap = 1e-5;  // nothing is proven by it
+  // Nothing is proven by it: where rounding hides how good it is, it is taken all the same.
+  constexpr solver::Gaps gaps{.wanted = 1e-9, .acceptable = 1e-3};
   constexpr double as_fast = 1 + 1e-9;
   try {
-    const VectorXd less = solver::solve(cost_of_as_fast(form, found), start, acceptable_gap).x.head(found.x.size());
-    return solver::value(form.program, less) <= as_fast * found.value ? less : found.x;
+    const VectorXd less = solver::solve(cost_of_as_fast(form, found), start, gaps).x.head(found.x.size());
+    return solver::value(form.program, less) <= as_fast * found.value ? std::optional(less) : std::nullopt;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::internal) throw;
-    return found.x;  // an optimum all the same
+    return std::nullopt;  // what was found is an optimum all the same
   }
 }
 
@@ -246,11 +248,14 @@ Design solve(const DesignProblem& problem) {
   if (form.priced) x = (x.head(form.bandwidths) / x(form.bandwidths)).eval();
   Design design;
   evaluate(problem, to_gbps(form, x), design);
-  Design cheap;
-  const VectorXd thrifty = form.priced ? x : form.with_pinned(as_fast_for_less(form, found));
-  evaluate(problem, to_gbps(form, cheapest(form, thrifty)), cheap);
   // Of those that cost alike, too, it is a corner, where the barrier's point between corners depends on its rounding.
-  if (cheap.cost_usd <= design.cost_usd * (1 + 1e-9) && cheap.time_ns <= design.time_ns * (1 + 1e-8)) design = cheap;
+  const auto take_cheapest_like = [&](const VectorXd& of_these_times) {
+    Design cheap;
+    evaluate(problem, to_gbps(form, cheapest(form, of_these_times)), cheap);
+    if (cheap.cost_usd <= design.cost_usd * (1 + 1e-9) && cheap.time_ns <= design.time_ns * (1 + 1e-8)) design = cheap;
+  };
+  take_cheapest_like(x);
+  if (const auto less = as_fast_for_less(form, found)) take_cheapest_like(form.with_pinned(*less));
   // Less of everything is as good there, and cheaper.
   if (goes_by_proportions(problem)) {
     auto gbps = design.bandwidth_gbps;

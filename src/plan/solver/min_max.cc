@@ -37,7 +37,6 @@ using Eigen::Index;
 using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
-constexpr double wanted_gap = 1e-10;
 constexpr double sharpen = 12;  // how much the barrier weakens from one centre to the next
 
 // The least x with a x = b, or nearest to it.
@@ -88,7 +87,7 @@ class Barrier {
     complexity_ += static_cast<double>(program.constant.size() + at_.x.size());
   }
 
-  MinMaxSolution solve(double acceptable_gap) {
+  MinMaxSolution solve(const Gaps& gaps) {
     MinMaxSolution best;
     best.lower_bound = -std::numeric_limits<double>::infinity();
     const double start = value(program_, at_.x);
@@ -97,13 +96,13 @@ class Barrier {
       restore_equations(sharpness);
       MinMaxSolution found = solution(sharpness);
       const bool is_better = best.x.size() == 0 || gap(found) < gap(best) / 2;
-      const bool is_enough = gap(best) <= acceptable_gap;
+      const bool is_enough = gap(best) <= gaps.acceptable;
       if (gap(found) < gap(best) || best.x.size() == 0) best = std::move(found);
       // Beyond this rounding is all that moves.
-      if (gap(best) <= wanted_gap || (is_enough && !is_better)) break;
+      if (gap(best) <= gaps.wanted || (is_enough && !is_better)) break;
       if (complexity_ / sharpness < 1e-14 * std::abs(best.value)) break;
     }
-    if (best.x.size() == 0 || !(gap(best) <= acceptable_gap))
+    if (best.x.size() == 0 || !(gap(best) <= gaps.acceptable))
       throw Error(
           ErrorKind::internal,
           fmt::format("the design problem was solved to a relative gap of {:.1e} only; report it with its input",
@@ -246,8 +245,8 @@ double lower_bound(const MinMaxProgram& program, const MinMaxSolution& found) {
          found.limit_prices.dot(program.limit) - found.equal_prices.dot(program.equal_to);
 }
 
-MinMaxSolution solve(const MinMaxProgram& program, const VectorXd& start, double acceptable_gap) {
-  return Barrier(program, start).solve(acceptable_gap);
+MinMaxSolution solve(const MinMaxProgram& program, const VectorXd& start, const Gaps& gaps) {
+  return Barrier(program, start).solve(gaps);
 }
 
 }  // namespace ranvier::solver

@@ -38,8 +38,14 @@ double value(const MinMaxProgram&, const Eigen::VectorXd& x);
 // The bound that weights and prices of a solution prove; minus infinity where they prove nothing.
 double lower_bound(const MinMaxProgram&, const MinMaxSolution&);
 
+// Between a value and what is proven of it, as parts of it.
+struct Gaps {
+  double wanted = 1e-10;
+  double acceptable = 5e-7;
+};
+
 // A barrier method. `start` is strictly inside: positive, no inequality tight. Best where numbers are near 1. Throws
 // Error{internal} when the proven gap, as a part of the value, does not become acceptable.
-MinMaxSolution solve(const MinMaxProgram&, const Eigen::VectorXd& start, double acceptable_gap = 5e-7);
+MinMaxSolution solve(const MinMaxProgram&, const Eigen::VectorXd& start, const Gaps& = {});
 
 }  // namespace ranvier::solver
