@@ -3,8 +3,8 @@
 `lossy.py build/release/bin/ranvier build/release/bin/lab_relay`
 
 Claims: udp keeps the line's rate where packets vanish at random, costs nothing where none do, and shares a full link
-with tcp. Each condition is a network of its own (tests/support/lab/relay.cc), in which the transports take turns, sample
-by sample; tcp with both of the kernel's congestion controls, and with several --sockets a link. busbw is the rate at
+with tcp. Each condition is a network of its own (tests/support/lab/relay.cc), in which the transports take turns of
+--samples each; tcp with both of the kernel's congestion controls, and with several --sockets a link. busbw is the rate at
 which the link is used, in each direction; neither encrypts. For the share of a full link a tcp job and a udp job run at
 once, and the relay counts what it delivers of each, from some seconds after the beginning.
 """

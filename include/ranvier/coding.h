@@ -34,11 +34,12 @@ class Coder {
   virtual void decode(ConstBytes code, std::span<std::uint8_t> out) const = 0;
 };
 
-// Range asymmetric numeral systems, up to 64 interleaved states in vectors: within 1 % of the entropy, and the fastest.
-// Duda, arXiv:1311.2540; Giesen, arXiv:1402.3392.
+// Range asymmetric numeral systems, up to 64 interleaved states in vectors: 0.1 to 1.5 % above the entropy
+// (docs/codecs.md), and the fastest. Duda, arXiv:1311.2540; Giesen, arXiv:1402.3392.
 std::unique_ptr<Coder> rans();
 // Canonical Huffman codes of at most 12 bits in four streams; small alphabets are coded in groups of symbols, so that
-// less than a bit a symbol is possible. Within 3 % of the entropy where that is above some 1.5 bits. Huffman, 1952.
+// less than a bit a symbol is possible. 0.5 to 4.5 % above the entropy where that is more than some 1.5 bits. Huffman,
+// 1952.
 std::unique_ptr<Coder> huffman();
 // Arithmetic coding with a model that adapts as it goes, and so without any table: best for short buffers, and the
 // slowest. Moffat, Neal and Witten, ACM TOIS 1998.

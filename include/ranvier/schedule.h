@@ -63,6 +63,12 @@ Rank neighbor(const CartesianGrid&, Rank rank, std::uint32_t direction);
 // The other end of a direction: what a rank sends up comes to its neighbour from below.
 constexpr std::uint32_t opposite(std::uint32_t direction) { return direction ^ 1; }
 
+// Whether all ranks have a whole vector of one length, cut into chunks as the algorithm likes; else each has parts.
+constexpr bool moves_whole_vector(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce ||
+         collective == Collective::broadcast;
+}
+
 // What the buffers of a rank hold, by collective (w = world size, r = its rank, c = Schedule::chunks, freely chosen):
 //   all_reduce      input c chunks               output c chunks
 //   reduce          input c chunks               output c chunks on root, none elsewhere

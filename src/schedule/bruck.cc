@@ -28,23 +28,15 @@ struct Bruck {
   Rank ahead(Rank distance) const { return around(rank + distance, world); }
   Rank behind(Rank distance) const { return around(rank - distance, world); }
 
-  // Calls `emit(first chunk, how many)` for the one or two runs that so many chunks from `first` on make.
-  template <class Emit>
-  void pieces(Rank first, Rank chunks, Emit emit) const {
-    const Rank before_end = std::min(chunks, world - first);
-    emit(chunk_of(first), chunk_of(before_end));
-    if (before_end < chunks) emit(0u, chunk_of(chunks - before_end));
-  }
-
   std::vector<Step> all_gather() const {
     std::vector<Step> steps{copy(input(0), output(chunk_of(rank)), 0)};
     for (std::uint32_t k = 0; k < rounds; ++k) {
       const Rank distance = Rank{1} << k;
       const Rank chunks = std::min(distance, world - distance);
-      pieces(rank, chunks, [&](std::uint32_t chunk, std::uint32_t count) {
+      each_run(rank, chunks, world, [&](std::uint32_t chunk, std::uint32_t count) {
         steps.push_back(send(behind(distance), output(chunk), k, count));
       });
-      pieces(ahead(distance), chunks, [&](std::uint32_t chunk, std::uint32_t count) {
+      each_run(ahead(distance), chunks, world, [&](std::uint32_t chunk, std::uint32_t count) {
         steps.push_back(recv(ahead(distance), output(chunk), k, count));
       });
     }

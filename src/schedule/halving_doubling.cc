@@ -91,23 +91,14 @@ class HalvingDoubling {
   }
   Place result(std::uint32_t chunk) const { return collective_ == Collective::all_reduce ? output(chunk) : output(0); }
 
-  // Calls `emit(first chunk, how many)` for the one or two pieces of a run that do not go around.
-  template <class Emit>
-  void pieces(Run run, Emit emit) const {
-    const Rank first = around(run.first, world_);
-    const Rank before_end = std::min(run.chunks, world_ - first);
-    emit(chunk_of(first), static_cast<std::uint32_t>(before_end));
-    if (before_end < run.chunks) emit(0u, static_cast<std::uint32_t>(run.chunks - before_end));
-  }
-
   void halve_distances() {
     for (const Exchange& exchange : exchanges_) {
       const bool first = round_ == 0;
       const bool last = round_ + 1 == exchanges_.size();
-      pieces(exchange.give, [&](std::uint32_t chunk, std::uint32_t chunks) {
+      each_run(exchange.give.first, exchange.give.chunks, world_, [&](std::uint32_t chunk, std::uint32_t chunks) {
         steps_.push_back(send(exchange.to, first ? input(chunk) : partial(chunk), round_, chunks));
       });
-      pieces(exchange.keep, [&](std::uint32_t chunk, std::uint32_t chunks) {
+      each_run(exchange.keep.first, exchange.keep.chunks, world_, [&](std::uint32_t chunk, std::uint32_t chunks) {
         steps_.push_back(recv_reduce(exchange.from, first ? input(chunk) : partial(chunk),
                                      last ? result(chunk) : partial(chunk), round_, last, chunks));
       });
@@ -122,10 +113,10 @@ class HalvingDoubling {
 
   void double_distances() {
     for (auto exchange = exchanges_.rbegin(); exchange != exchanges_.rend(); ++exchange, ++round_) {
-      pieces(exchange->keep, [&](std::uint32_t chunk, std::uint32_t chunks) {
+      each_run(exchange->keep.first, exchange->keep.chunks, world_, [&](std::uint32_t chunk, std::uint32_t chunks) {
         steps_.push_back(send(exchange->from, output(chunk), round_, chunks));
       });
-      pieces(exchange->give, [&](std::uint32_t chunk, std::uint32_t chunks) {
+      each_run(exchange->give.first, exchange->give.chunks, world_, [&](std::uint32_t chunk, std::uint32_t chunks) {
         steps_.push_back(recv(exchange->to, output(chunk), round_, chunks));
       });
     }

@@ -48,8 +48,7 @@ std::uint32_t output_chunks(const Schedule& schedule, Rank rank) {
 }
 
 Layout even_layout(const Schedule& schedule, Rank rank, std::size_t count, std::size_t element_bytes) {
-  const bool whole = schedule.collective == Collective::all_reduce || schedule.collective == Collective::reduce ||
-                     schedule.collective == Collective::broadcast;
+  const bool whole = moves_whole_vector(schedule.collective);
   const auto buffer = [&](std::uint32_t chunks) {
     return chunks == 0 ? std::vector<Extent>{} : split(whole ? count : count * chunks, chunks, element_bytes);
   };

@@ -1,6 +1,7 @@
 // The vocabulary that builders are written in, so that each reads as its paper does.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,16 @@ constexpr Rank around(Rank at, Rank world) { return at < 0 ? at + world : at >= 
 
 // Chunks are numbered like the ranks that own them.
 constexpr std::uint32_t chunk_of(Rank rank) { return static_cast<std::uint32_t>(rank); }
+
+// Calls `emit(first chunk, how many)` for the one or two runs that so many chunks from `first` on make, on the circle
+// of all of them.
+template <class Emit>
+void each_run(Rank first, Rank chunks, Rank world, Emit emit) {
+  first = around(first, world);
+  const Rank before_end = std::min(chunks, world - first);
+  emit(chunk_of(first), chunk_of(before_end));
+  if (before_end < chunks) emit(0u, chunk_of(chunks - before_end));
+}
 
 // Throws Error{usage} unless `algorithm` builds `collective` and the world and root make sense.
 void check(std::string_view algorithm, Collective collective, std::initializer_list<Collective> built, Rank world,

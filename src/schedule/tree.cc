@@ -43,26 +43,18 @@ class Program {
   bool is_leaf() const { return node_.children.empty(); }
   std::uint32_t upwards(std::uint32_t round) const { return tree::upwards(node_, round); }
 
-  // Calls `emit(first chunk, how many)` for the one or two runs of chunks that the ranks of a span own.
-  template <class Emit>
-  void pieces(Span span, Emit emit) const {
-    const Rank before_end = std::min(span.ranks, world_ - span.first);
-    emit(chunk_of(span.first), static_cast<std::uint32_t>(before_end));
-    if (before_end < span.ranks) emit(0u, static_cast<std::uint32_t>(span.ranks - before_end));
-  }
-
   void gather() {
     const auto place = [&](std::uint32_t chunk) { return is_root() ? output(chunk) : scratch(chunk); };
     if (is_root() || !is_leaf()) steps_.push_back(copy(input(0), place(own_), 0));
     for (auto child = node_.children.rbegin(); child != node_.children.rend(); ++child)
-      pieces(child->subtree, [&](std::uint32_t chunk, std::uint32_t chunks) {
+      each_run(child->subtree.first, child->subtree.ranks, world_, [&](std::uint32_t chunk, std::uint32_t chunks) {
         steps_.push_back(recv(child->rank, place(chunk), upwards(child->round), chunks));
       });
     if (is_root()) return;
     if (is_leaf())
       steps_.push_back(send(node_.parent, input(0), upwards(node_.round)));
     else
-      pieces(node_.subtree, [&](std::uint32_t chunk, std::uint32_t chunks) {
+      each_run(node_.subtree.first, node_.subtree.ranks, world_, [&](std::uint32_t chunk, std::uint32_t chunks) {
         steps_.push_back(send(node_.parent, scratch(chunk), upwards(node_.round), chunks));
       });
   }
@@ -73,13 +65,13 @@ class Program {
     } else if (is_leaf()) {
       steps_.push_back(recv(node_.parent, output(0), node_.round));
     } else {
-      pieces(node_.subtree, [&](std::uint32_t chunk, std::uint32_t chunks) {
+      each_run(node_.subtree.first, node_.subtree.ranks, world_, [&](std::uint32_t chunk, std::uint32_t chunks) {
         steps_.push_back(recv(node_.parent, scratch(chunk), node_.round, chunks));
       });
       steps_.push_back(copy(scratch(own_), output(0), node_.round));
     }
     for (const Child& child : node_.children)
-      pieces(child.subtree, [&](std::uint32_t chunk, std::uint32_t chunks) {
+      each_run(child.subtree.first, child.subtree.ranks, world_, [&](std::uint32_t chunk, std::uint32_t chunks) {
         steps_.push_back(send(child.rank, is_root() ? input(chunk) : scratch(chunk), child.round, chunks));
       });
   }

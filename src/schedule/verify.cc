@@ -18,11 +18,6 @@ using schedule_detail::Values;
 
 constexpr std::size_t element = verified_element_bytes;
 
-bool moves_whole_vector(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce ||
-         collective == Collective::broadcast;
-}
-
 bool reduces(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce ||
          collective == Collective::reduce_scatter;

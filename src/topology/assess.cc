@@ -9,9 +9,7 @@ constexpr Rank most_uneven_ranks = 128;
 // The hard way, in place and out of place: chunks of several slices, of different sizes. Then, or instead, chunks of
 // one element each, which make the cost exact.
 Verdict prove(const Schedule& schedule) {
-  const bool whole = schedule.collective == Collective::all_reduce || schedule.collective == Collective::reduce ||
-                     schedule.collective == Collective::broadcast;
-  const std::size_t one_each = whole ? schedule.chunks : 1;
+  const std::size_t one_each = moves_whole_vector(schedule.collective) ? schedule.chunks : 1;
   const std::size_t hard = schedule.world <= most_uneven_ranks ? 0 : one_each;  // 0 leaves the choice to verify
   for (const bool in_place : {true, false}) {
     if (in_place && schedule.collective == Collective::neighbor_exchange) continue;

@@ -13,11 +13,6 @@ inline bool has_root(Collective collective) {
          collective == Collective::scatter;
 }
 
-inline bool moves_whole_vector(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce ||
-         collective == Collective::broadcast;
-}
-
 inline bool works_in_place(const Schedule& schedule) { return schedule.collective != Collective::neighbor_exchange; }
 // Whether to call it in place: both, where both are allowed.
 inline std::vector<bool> places(const Schedule& schedule) {

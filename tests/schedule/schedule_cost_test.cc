@@ -19,9 +19,7 @@ std::size_t vector_bytes(const Schedule& schedule) { return part_bytes * schedul
 // The most that a rank sends or receives, and how often, compiled.
 RankCost compiled_busiest(const Schedule& schedule, std::size_t slice_bytes) {
   RankCost most;
-  const bool whole = schedule.collective == Collective::all_reduce || schedule.collective == Collective::reduce ||
-                     schedule.collective == Collective::broadcast;
-  const std::size_t count = part_bytes / element * (whole ? schedule.chunks : 1);
+  const std::size_t count = part_bytes / element * (moves_whole_vector(schedule.collective) ? schedule.chunks : 1);
   for (Rank rank = 0; rank < schedule.world; ++rank) {
     const Program program = compile(schedule, rank, even_layout(schedule, rank, count, element),
                                     {.element_bytes = element, .slice_bytes = slice_bytes});
@@ -155,8 +153,7 @@ TEST(ScheduleCost, IsFoundForEveryCandidateOfEveryWorld) {
     for (const Rank world : {1, 2, 3, 4, 5, 6, 7, 8, 12, 15, 16, 24})
       for (const AlgorithmSpec& spec : candidates(collective, world)) {
         const Schedule schedule = spec.algorithm().build({.collective = collective, .world = world, .dims = spec.dims});
-        const bool whole = collective == Collective::all_reduce || collective == Collective::reduce ||
-                           collective == Collective::broadcast;
+        const bool whole = moves_whole_vector(collective);
         const std::uint32_t rounds = verify(schedule, {.count = whole ? schedule.chunks : 1u}).rounds;
         const std::uint32_t depth = ScheduleCost(schedule).depth();
         EXPECT_LE(depth, rounds) << name_of(collective) << " by " << spec_text(spec) << " of " << world;

@@ -36,7 +36,7 @@ bool splits(Collective collective) {
 
 // As even_layout counts elements.
 std::size_t count_of(const Schedule& schedule, std::size_t chunk) {
-  return counts_the_whole(schedule.collective) ? chunk * schedule.chunks : chunk;
+  return moves_whole_vector(schedule.collective) ? chunk * schedule.chunks : chunk;
 }
 
 // Slices after which times of pipelines may repeat: those of few rounds go through all of them before they take the
@@ -64,7 +64,7 @@ void keep_to_the_wire(SimulatedRun& one, const SimulatedRun& longer) {
 
 // Elements of a chunk, rounded up, so that all chunks are alike.
 std::size_t chunk_elements(const Communication& what, const Schedule& schedule) {
-  const double chunks = counts_the_whole(what.collective) || splits(what.collective) ? schedule.chunks : 1;
+  const double chunks = moves_whole_vector(what.collective) || splits(what.collective) ? schedule.chunks : 1;
   return static_cast<std::size_t>(std::max(1.0, std::ceil(what.bytes / element_bytes / chunks)));
 }
 

@@ -63,11 +63,6 @@ struct Job {
   std::size_t most_folded = few_folded;  // messages of all kinds of ranks
 };
 Program program_of(const Job&, Rank);
-// Whether elements are counted of the whole vector; else of a chunk.
-constexpr bool counts_the_whole(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce ||
-         collective == Collective::broadcast;
-}
 // 0 where chunks differ.
 std::size_t even_chunk_bytes(const Job&);
 // That it sends, about.

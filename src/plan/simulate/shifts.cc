@@ -132,7 +132,7 @@ std::vector<std::vector<Rank>> grids_of(const Job& job) {
 namespace {
 
 std::uint64_t outline_of(const Job& job, const Group& group, Rank rank, std::size_t most_steps) {
-  const bool has_elements = job.count >= (counts_the_whole(job.schedule.collective) ? job.schedule.chunks : 1);
+  const bool has_elements = job.count >= (moves_whole_vector(job.schedule.collective) ? job.schedule.chunks : 1);
   std::uint64_t hash = 14695981039346656037u;  // FNV-1a
   const auto add = [&hash](std::uint64_t number) { hash = (hash ^ number) * 1099511628211u; };
   const auto program = job.schedule.program(rank);

@@ -101,7 +101,7 @@ bool is_divided(const SimulateOptions& options) {
 }
 
 std::size_t longest_message(const Job& job) {
-  const std::size_t parts = counts_the_whole(job.schedule.collective) ? job.schedule.chunks : 1;
+  const std::size_t parts = moves_whole_vector(job.schedule.collective) ? job.schedule.chunks : 1;
   const std::size_t chunk = (job.count + parts - 1) / parts * job.element_bytes;
   std::uint32_t chunks = 0;
   for (const Step& step : job.schedule.program(0))
@@ -123,7 +123,7 @@ std::size_t slices_of_few(const Job& job) {
 
 // Of all that is there.
 std::size_t longest_copy(const Job& job) {
-  const std::size_t parts = counts_the_whole(job.schedule.collective) ? 1 : job.schedule.chunks;
+  const std::size_t parts = moves_whole_vector(job.schedule.collective) ? 1 : job.schedule.chunks;
   return job.count * job.element_bytes * parts;
 }
 
@@ -190,13 +190,13 @@ void check(const Job& job) {
 }  // namespace
 
 std::size_t even_chunk_bytes(const Job& job) {
-  if (!counts_the_whole(job.schedule.collective)) return job.count * job.element_bytes;
+  if (!moves_whole_vector(job.schedule.collective)) return job.count * job.element_bytes;
   return job.count % job.schedule.chunks == 0 ? job.count / job.schedule.chunks * job.element_bytes : 0;
 }
 
 std::size_t messages_of_rank(const Job& job, Rank rank) {
   const Schedule& schedule = job.schedule;
-  const double parts = counts_the_whole(schedule.collective) ? schedule.chunks : 1;
+  const double parts = moves_whole_vector(schedule.collective) ? schedule.chunks : 1;
   const double chunk_bytes = static_cast<double>(job.count * job.element_bytes) / parts;
   double messages = 0;
   for (const Step& step : schedule.program(rank))

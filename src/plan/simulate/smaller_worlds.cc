@@ -74,7 +74,7 @@ std::optional<SimulatedRun> by_smaller_worlds(const Job& job) {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const Rank fewer = world >> (doublings + 3 - static_cast<Rank>(i));
     const Schedule schedule = algorithm->build({.collective = job.schedule.collective, .world = fewer});
-    const std::size_t parts = counts_the_whole(schedule.collective) ? schedule.chunks : 1;
+    const std::size_t parts = moves_whole_vector(schedule.collective) ? schedule.chunks : 1;
     const std::size_t chunk = (job.count + parts - 1) / parts;
     const Topology star = topology::star(fewer, *speed);
     runs[i] = streamed(schedule, star, chunk, job.element_bytes, options);
