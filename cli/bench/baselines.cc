@@ -63,8 +63,7 @@ BaselineLaunch torch_launch(std::string_view name, const Options& options) {
   cli::Launch launch{.count = *options.ranks,
                      .command = {python->string(), "-W", "ignore", peer->string(), std::string(backend)},
                      .longest_stop = options.dead_after};
-  // gloo works in threads of its own, and on its caller's core takes three times as long for small vectors; nor do
-  // torch's launchers pin ranks.
+  // gloo works in threads of its own, which want a core, too, and torch's launchers pin nobody.
   if (options.pin.value_or(false)) launch.environment.emplace_back(pin_variable, "1");
   if (backend == "ranvier") {
     launch.environment.emplace_back("RANVIER_TRANSPORT", options.transport);
