@@ -138,12 +138,11 @@ int run_codec(const Arguments& arguments) {
     print(*row);
     if (!compare) print_stages(*row);
   }
-  const bool has_none = rows.empty();
-  file.write({{"rows", std::move(rows)},
+  file.write({{"rows", rows},
               {"without_code", std::move(without_code)},
               {"values", values.size()},
               {"environment", environment()}});
-  if (has_none)
+  if (rows.empty())
     throw Error(ErrorKind::config, fmt::format("none of {} has a code for the values of {}; 'lossless' codes any",
                                                fmt::join(specs, ", "), path));
   return 0;

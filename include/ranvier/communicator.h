@@ -69,8 +69,8 @@ struct CommunicatorOptions {
   Epoch epoch = 0;
   bool background_progress = true;  // a thread drives operations that nobody waits for
   // Called now and then by each thread that has waited for an operation for a while. What it throws, a std::exception,
-  // comes out of that wait, and ends the communicator first, as abort() does: for signals, see docs/decisions/0040. Also
-  // by who waits for ranks to meet in a store.
+  // comes out of that wait, and ends the communicator first, as abort() does: for signals, see docs/decisions/0040.
+  // Also by who waits for ranks to meet in a store.
   std::function<void()> check_interrupt = {};
   ElementName element_name = nullptr;  // what errors call the element types of labels; null: by their number
   std::string join_timeout_name = "join_timeout, --join-timeout";  // what errors call it where ranks do not come
@@ -154,8 +154,8 @@ class Work {
   bool done() const;
   // What it failed with; null while it runs and after success.
   std::exception_ptr error() const;
-  // Calls `then` once it is done or has failed: at once if it already has, else from whichever thread finishes it, in the
-  // middle of what others wait for. What `then` throws goes no further than stderr.
+  // Calls `then` once it is done or has failed: at once if it already has, else from whichever thread finishes it, in
+  // the middle of what others wait for. What `then` throws goes no further than stderr.
   void on_done(std::function<void()> then);
   // Its number among the collectives of its communicator, as errors have it; 0 for a message.
   std::uint32_t sequence() const;

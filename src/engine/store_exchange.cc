@@ -292,7 +292,8 @@ Exchange exchange_through(Store& store, Rank rank, Rank world, const Communicato
                                .timeout_name = options.join_timeout_name,
                                .siblings = options.siblings};
   // Under names of their own: some ranks are at the next one while others still look whether all are through with this.
-  return [&store, rank, expected, check_interrupt = options.check_interrupt, times = 0](const std::string& mine, steady_clock::time_point deadline) mutable {
+  return [&store, rank, expected, check_interrupt = options.check_interrupt, times = 0](
+             const std::string& mine, steady_clock::time_point deadline) mutable {
     const std::string again = times == 0 ? "" : fmt::format("{}/", times);
     ++times;
     const std::string own = new_mark() + expected.size() + mine, texts_name = again + "rank",
