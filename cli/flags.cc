@@ -291,6 +291,13 @@ void add_listening(CLI::App& app, std::string& interface_address, std::uint64_t&
   add_security(app, security);
 }
 
+void require_name_in_front(std::string_view kind, std::string_view spec, std::span<const std::string_view> names,
+                           std::string_view or_else) {
+  const std::string_view name = spec.substr(0, spec.find_first_of(":,+"));
+  if (std::ranges::find(names, name) == names.end())
+    throw Error(ErrorKind::usage, fmt::format("{}; or {}", unknown_name(kind, name, names), or_else));
+}
+
 void check_ports(const PortRange& ports, std::uint64_t ranks) {
   const std::uint64_t count = ports.first == 0 ? ranks : std::uint64_t{ports.last} - ports.first + 1;
   if (count < ranks)

@@ -61,6 +61,10 @@ void add_listening(CLI::App&, std::string& interface_address, std::uint64_t& soc
 // Bytes a second of --link-rate. Throws Error{usage} for what is no rate of a link; `or_several` is what may stand
 // there as well.
 double link_rate_of(const std::string& word, std::string_view or_several = "");
+// Throws Error{usage} where what is in front of a spec's settings is none of `names`; `or_else`: what may stand there
+// besides.
+void require_name_in_front(std::string_view kind, std::string_view spec, std::span<const std::string_view> names,
+                           std::string_view or_else);
 // Throws Error{usage} where these are too few for so many ranks of one host.
 void check_ports(const PortRange&, std::uint64_t ranks);
 // --speeds, --jitter and --straggle. `what`: what they do to workers.

@@ -34,7 +34,7 @@ TuningTable table_of(const PlanNetwork& network) {
 }
 
 // What takes the place of a plan that was wrong.
-void run_again(const planning::Again& again, const ResultFile& output, bool says) {
+void run_again(const planning::Again& again, const planning::SearchLimit& limit, const ResultFile& output, bool says) {
   const Plan followed = read_plan(again.file);
   if (!followed.unequal.stragglers.empty())
     throw Error(ErrorKind::usage,
@@ -46,7 +46,7 @@ void run_again(const planning::Again& again, const ResultFile& output, bool says
                 fmt::format("{} is by {}, which has no period, or whose workers take no algorithm from a plan; make "
                             "another one with ranvier plan --workload",
                             again.file, followed.sync));
-  const auto [plan, reason] = planning::replan(followed, again.measured, again.limit);
+  const auto [plan, reason] = planning::replan(followed, again.measured, limit);
   if (says) fmt::print("{}\n", reason);
   output.write(to_toml(plan));
 }
@@ -94,7 +94,7 @@ int run_plan(const Arguments& arguments) {
   const auto options = planning::parse_options(arguments);
   if (!options) return 0;
   if (options->again) {
-    run_again(*options->again, ResultFile(options->output, "--output"), options->output != "-");
+    run_again(*options->again, options->limit, ResultFile(options->output, "--output"), options->output != "-");
     return 0;
   }
   const JsonFile file(options->json);

@@ -133,9 +133,7 @@ std::vector<Check> check_software(const std::string& python_name) {
     if (is_there(package)) checks.push_back(check_torch_part(python->string(), part));
   } else {
     checks.push_back(
-        {"torch", Health::warn,
-         python_name.empty() ? "no Python was found" : fmt::format("no program '{}' was found", python_name),
-         "name a Python that has torch in --python or RANVIER_PYTHON"});
+        {"torch", Health::warn, "no Python was found", "name one that has torch in --python or RANVIER_PYTHON"});
   }
   checks.push_back(check_trainer());
   checks.push_back(check_data());

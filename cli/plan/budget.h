@@ -24,15 +24,7 @@ class Budget {
       : limit_(std::move(limit)), on_question_(std::move(on_question)) {}
 
   // For SimulateOptions::enough and PlanSearch::enough: yes once that share of the limit is over. Not to outlive this.
-  std::function<bool()> until(double share) {
-    return [this, share] {
-      const auto passed = Clock::now() - begin_;
-      if (on_question_) on_question_(passed);
-      const bool over = limit_.time && passed >= *limit_.time * share;
-      ends_ |= over;
-      return over;
-    };
-  }
+  std::function<bool()> until(double share);
   bool ended_something() const { return ends_; }
   // "the 2 s of --limit"
   std::string in_words() const;

@@ -108,7 +108,7 @@ void add_again(CLI::App& app, AgainFlags& flags) {
   app.add_flag("--keep-compress", flags.keeps_codec, "the codec stays, since what it holds must not be lost");
 }
 
-Again checked_again(const CLI::App& app, const AgainFlags& flags, const SearchLimit& limit) {
+Again checked_again(const CLI::App& app, const AgainFlags& flags) {
   constexpr double most_ms = 1e9;
   for (const auto* option : app.get_options()) {
     const bool goes_with_it = option->check_name("--again") || option->check_name("--output") ||
@@ -134,8 +134,7 @@ Again checked_again(const CLI::App& app, const AgainFlags& flags, const SearchLi
           .measured = {.step = {flags.took_ms / 1e3, flags.waited_ms / 1e3},
                        .gradient_bytes = flags.gradient_bytes,
                        .bucket_bytes = static_cast<std::size_t>(flags.bucket),
-                       .keeps_codec = flags.keeps_codec},
-          .limit = limit};
+                       .keeps_codec = flags.keeps_codec}};
 }
 
 // Each level that is placed has to be one of some policy.
@@ -201,7 +200,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (cli::parse(app, arguments)) return std::nullopt;
   if (app.count("--limit") > 0 || !again.file.empty()) options.limit.time = limit;
   if (!again.file.empty()) {
-    options.again = checked_again(app, again, options.limit);
+    options.again = checked_again(app, again);
     cli::refuse_overwriting({{"--output", options.output}}, {{"--again", again.file}});
     return options;
   }

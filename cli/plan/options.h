@@ -16,7 +16,6 @@ namespace ranvier::planning {
 struct Again {
   std::string file;
   Measured measured;
-  SearchLimit limit;
 };
 
 struct Options {

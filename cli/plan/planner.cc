@@ -16,12 +16,6 @@
 #include "simulate/workload.h"
 
 namespace ranvier::planning {
-
-std::string Budget::in_words() const {
-  if (!limit_.time) return "no limit";
-  return fmt::format("the {:.3g} s of {}", std::chrono::duration<double>(*limit_.time).count(), limit_.flag);
-}
-
 namespace {
 
 constexpr Rank most_placed_ranks = 32;

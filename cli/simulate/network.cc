@@ -39,11 +39,8 @@ std::chrono::nanoseconds latency_of(const std::string& words) {
 // "torus:4x4", or a shape of `ranvier design`: "RI(4)_SW(8)".
 Topology made(const std::string& spec, Rank world) {
   if (!names_a_shape(spec)) {
-    const auto names = topology_names();
-    const auto name = std::string_view(spec).substr(0, spec.find_first_of(":,+"));
-    if (std::ranges::find(names, name) == names.end())
-      throw Error(ErrorKind::usage, unknown_name("topology", name, names) +
-                                        "; or a shape such as RI(4)_SW(8), or a file of ranvier probe (.toml)");
+    cli::require_name_in_front("topology", spec, topology_names(),
+                               "a shape such as RI(4)_SW(8), or a file of ranvier probe (.toml)");
     return make_topology(spec, world);
   }
   const NetworkShape shape = parse_network(spec);

@@ -2,31 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "flags.h"
 #include "ranvier/chakra.h"
 #include "ranvier/design_files.h"
 #include "ranvier/error.h"
 #include "ranvier/network.h"
-#include "ranvier/text.h"
 #include "ranvier/workload_file.h"
 
 namespace ranvier::simulation {
-
-namespace {
-
-// As make_workload(), whose words for a name that it does not know are of its own names alone.
-Workload ready_made(const std::string& spec) {
-  const auto names = workload_names();
-  const auto name = std::string_view(spec).substr(0, spec.find_first_of(":,+"));
-  if (std::ranges::find(names, name) == names.end())
-    throw Error(ErrorKind::usage,
-                unknown_name("workload", name, names) +
-                    "; or a file of ranvier train --record (.toml), Chakra (.et) or ASTRA-sim (.txt)");
-  return make_workload(spec);
-}
-
-}  // namespace
 
 bool names_an_astra_text(std::string_view name) { return name.ends_with(".txt"); }
 
@@ -34,7 +17,11 @@ Workload load_workload(const std::string& spec_or_file, const std::string& commu
                        const std::string& network) {
   if (spec_or_file.ends_with(".toml")) return read_workload(spec_or_file);
   if (names_a_trace(spec_or_file)) return read_chakra_trace(spec_or_file);
-  if (!names_an_astra_text(spec_or_file)) return ready_made(spec_or_file);
+  if (!names_an_astra_text(spec_or_file)) {
+    cli::require_name_in_front("workload", spec_or_file, workload_names(),
+                               "a file of ranvier train --record (.toml), Chakra (.et) or ASTRA-sim (.txt)");
+    return make_workload(spec_or_file);
+  }
   if (communicator_file.empty()) return read_astra_workload(spec_or_file, AstraGroups::header_if_any);
   if (!names_a_shape(network))
     throw Error(ErrorKind::usage,
