@@ -1,10 +1,7 @@
 """Compressed gradients under DistributedDataParallel, over gloo and over ranvier."""
 
-import gc
 import pickle
-import weakref
 from datetime import timedelta
-from functools import partial
 
 import pytest
 import ranvier
@@ -17,7 +14,6 @@ from ranvier.hooks import compress
 from test_ddp import BATCH, model, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 
 def train_with(rank, world, spec, options):
@@ -627,94 +623,3 @@ def rolled_back(rank, world, spec):
 @pytest.mark.parametrize("spec", ["topk:0.1+int8", "dgc:0.1", "delta+int8", "powersgd:2"])
 def test_a_state_of_the_beginning_takes_all_back(spec):
     assert all(on_ranks(2, rolled_back, spec, backend="ranvier"))
-
-
-OF_ITS_OWN = {
-    "momentum": lambda net: torch.optim.SGD(net.parameters(), 0.1, momentum=0.9),
-    "Adam": lambda net: torch.optim.Adam(net.parameters(), 0.1),
-    "AdamW": lambda net: torch.optim.AdamW(net.parameters(), 0.1),
-}
-
-
-def hooked(spec, **options):
-    net = DistributedDataParallel(nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2)), bucket_cap_mb=0.00001, **options)
-    state, hook = ranvier.hook(spec)
-    net.register_comm_hook(state, hook)
-    return state, net
-
-
-def loss_of(net):
-    loss = net(torch.ones(1, 8)).sum()
-    loss.backward()
-    return loss
-
-
-def all_of(net):
-    return torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
-
-
-def with_two_momenta(rank, world, spec):
-    for word, make in OF_ITS_OWN.items():
-        for in_a_closure in (False, True):
-            _, net = hooked(spec)
-            optimizer, before = make(net), all_of(net)
-            if not in_a_closure:
-                loss_of(net)
-            with pytest.raises(ValueError, match=f"'{spec}' has a momentum of .* in the optimizer's place.*{word}"):
-                optimizer.step(partial(loss_of, net) if in_a_closure else None)  # by one, as Lightning steps
-            assert torch.equal(all_of(net), before)
-    for spec_without in ("int8", "dgc:0.1,momentum=0"):
-        _, net = hooked(spec_without)
-        loss_of(net)
-        OF_ITS_OWN["momentum"](net).step()
-
-
-@pytest.mark.parametrize("spec", ["strong", "demo:8", "topk:0.1,momentum=0.9"])
-def test_an_optimizer_that_has_momentum_beside_the_codecs_is_refused_before_it_changes_anything(spec):
-    on_ranks(2, with_two_momenta, spec, backend="gloo")
-
-
-def with_momentum_elsewhere(rank, world):
-    state, net = hooked("strong")
-    elsewhere = nn.Linear(8, 4)
-    first = torch.optim.SGD([{"params": net.module[0].parameters()}, {"params": elsewhere.parameters(), "momentum": 0.9}], 0.1)
-    second = torch.optim.SGD(net.module[1].parameters(), 0.1, momentum=0.9)
-    loss_of(net)
-    loss_of(elsewhere)
-    OF_ITS_OWN["Adam"](elsewhere).step()
-    first.step()
-    with pytest.raises(ValueError, match="make the optimizer with momentum=0"):
-        second.step()
-
-
-def test_only_what_the_hook_averages_counts():
-    on_ranks(2, with_momentum_elsewhere, backend="gloo")
-
-
-def looked_at(rank, world):
-    hooks = _global_optimizer_pre_hooks
-    before = len(hooks)
-    _, net = hooked("strong")
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    for _ in range(2):
-        assert len(hooks) == before + 1
-        loss_of(net)
-        optimizer.step()
-    assert len(hooks) == before, "all parameters have been looked at"
-    state, net = hooked("strong")
-    loss_of(net)
-    optimizer, kept = OF_ITS_OWN["momentum"](net), weakref.ref(net.module)
-    for _ in range(2):  # who goes on is refused again
-        with pytest.raises(ValueError, match="momentum=0"):
-            optimizer.step()
-    state.close()
-    assert len(hooks) == before
-    optimizer.step()
-    alive = weakref.ref(optimizer)
-    del state, net, optimizer
-    gc.collect()
-    assert kept() is None and alive() is None
-
-
-def test_no_optimizer_is_looked_at_for_longer_than_that_takes():
-    on_ranks(2, looked_at, backend="gloo")
