@@ -251,6 +251,9 @@ class Transport {
   // Gives up every transfer: on return no memory of callers is or will be touched, and the calls above throw or do
   // nothing. Recovery makes a new transport with the next epoch.
   virtual void cancel() = 0;
+  // The same at an orderly end: what was accepted before still arrives, which the destructor waits for where the other
+  // side takes it. After cancel() it waits for nobody.
+  virtual void close() { cancel(); }
 
  protected:
   Transport() = default;

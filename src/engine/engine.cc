@@ -91,7 +91,7 @@ void Engine::close() {
   closed_ = true;
   if (options_.siblings) options_.siblings->leave(this);
   stop_ = true;
-  closed_in_order_ = fail(closed_error());
+  end(closed_error(), true);
   transport_->interrupt();
   leave();
   std::call_once(background_once_, [] {});  // it is not started any more

@@ -122,7 +122,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void relieve();
 
   // News from the control plane; from any thread.
-  bool fail(const Error& why);  // whether nothing had failed before
+  bool fail(const Error& why) { return end(why, false); }  // whether nothing had failed before
   void departed(Rank rank);
   // Throws what the engine failed with, if it has: then nothing of it moves any more.
   void check_alive();
@@ -210,7 +210,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // `cause`: the operation that cannot go on, where it is one.
   void break_down(const Error& why, bool tell, const Operation* cause = nullptr);
   void end_after_failure();
-  void settle();  // what is under way, after a failure
+  bool end(const Error& why, bool in_order);  // the same of close()
+  void settle();                              // what is under way, after a failure
   void finish_what_has_arrived();
   Error prefer_verdict(const Error& own);
   // ": …", as other communicators of this process say it until then, or nothing.
@@ -274,6 +275,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   mutable std::mutex failure_mutex_;
   std::optional<Error> failure_;                                   // the first one, …
   mutable bool failure_told_ = false;                              // … which somebody was given
+  bool closed_in_order_ = false;                                   // … which is that it was closed
   std::atomic<bool> failed_ = false;                               // failure_ is set
   bool broken_down_ = false;                                       // the driver has acted on it
   std::vector<std::chrono::steady_clock::time_point> departures_;  // by rank; the epoch while present
@@ -289,7 +291,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   std::atomic<bool> stop_ = false;
   bool closed_ = false;
-  bool closed_in_order_ = false;
   std::once_flag background_once_;
   std::thread background_;
 

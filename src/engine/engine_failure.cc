@@ -25,11 +25,12 @@ constexpr int last_rounds = 32;
 
 }  // namespace
 
-bool Engine::fail(const Error& why) {
+bool Engine::end(const Error& why, bool in_order) {
   {
     const std::lock_guard lock(failure_mutex_);
     if (failure_) return false;
     failure_ = why;
+    closed_in_order_ = in_order;
     failed_.store(true);
   }
   if (options_.siblings) options_.siblings->failed(this, why);
@@ -191,10 +192,12 @@ void Engine::end_after_failure() {
 
 void Engine::break_down(const Error& why, bool tell, const Operation* cause) {
   Error first = why;
+  bool in_order = false;
   {
     const std::lock_guard lock(failure_mutex_);
     if (failure_) {
       first = *failure_;
+      in_order = closed_in_order_;
       tell = false;  // it came from the others, or has been told
     } else {
       failure_ = why;
@@ -209,7 +212,10 @@ void Engine::break_down(const Error& why, bool tell, const Operation* cause) {
   // Before the links close: some transports take a while to say goodbye, and whoever sees a link end asks who was to
   // blame.
   if (tell && options_.control != nullptr) options_.control->abort(first);
-  transport_->cancel();
+  if (in_order)
+    transport_->close();
+  else
+    transport_->cancel();
   admit();
   if (cause != nullptr) recorder_.end(cause->record, true);
   std::vector<Active> failing;

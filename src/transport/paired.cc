@@ -145,6 +145,10 @@ class PairedTransport final : public Transport, public PeerMemory, public Answer
     inside_->cancel();
     between_->cancel();
   }
+  void close() override {
+    inside_->close();
+    between_->close();
+  }
 
  private:
   static std::size_t index(Rank peer, Lane lane) { return static_cast<std::size_t>(peer) * lane_count + lane; }

@@ -70,7 +70,7 @@ class TcpTransport final : public Transport {
   }
 
   ~TcpTransport() override {
-    if (cancelled_) return;  // whoever still waits for something of this rank's is told why not
+    if (given_up_) return;  // whoever still waits for something of this rank's is told why not
     const auto begin = std::chrono::steady_clock::now();
     std::size_t unsettled = 0;
     for (auto now = begin, moved = begin;; now = std::chrono::steady_clock::now()) {
@@ -173,6 +173,11 @@ class TcpTransport final : public Transport {
   void interrupt() override { signal_event(interrupt_); }
 
   void cancel() override {
+    given_up_ = true;
+    close();
+  }
+
+  void close() override {
     cancelled_ = true;
     for (const auto& stream : streams_)
       if (stream) stream->shut_down();
@@ -292,6 +297,7 @@ class TcpTransport final : public Transport {
   std::size_t buffered_bytes_ = std::size_t{1} << 40;
   bool unsure_ = false;  // a view was returned without a look at what has arrived since
   bool cancelled_ = false;
+  bool given_up_ = false;  // for good: what was accepted, too
   Fd epoll_;
   const int ranks_per_core_;
   Fd interrupt_ = event_descriptor();

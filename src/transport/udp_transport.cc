@@ -219,6 +219,11 @@ class UdpTransport final : public Transport, private PartialMessages {
   }
 
   void cancel() override {
+    close();
+    given_up_ = true;
+  }
+
+  void close() override {
     const std::lock_guard lock(mutex_);
     cancelled_ = true;
     for (Peer& peer : peers_)
@@ -492,7 +497,7 @@ class UdpTransport final : public Transport, private PartialMessages {
   void take_leave() {
     clear_event(interrupt_);
     const Time begin = Clock::now();
-    const Duration pause = cancelled_ ? Duration(longest_silence) : Duration(longest_pause);
+    const Duration pause = given_up_ ? Duration(longest_silence) : Duration(longest_pause);
     std::size_t left = 0;
     for (Time now = begin, moved = begin; now - moved < pause && now - begin < longest_farewell; now = Clock::now()) {
       advance(now);
@@ -538,6 +543,7 @@ class UdpTransport final : public Transport, private PartialMessages {
   bool news_ = false;          // since the last wait()
   std::uint64_t refused_ = 0;  // datagrams
   bool cancelled_ = false;
+  bool given_up_ = false;         // by a failure; only for the destructor
   std::vector<Awaited> awaited_;  // in the next wait(), or in the one that is under way
   Packet packet_;
   std::array<OutgoingPacket, UdpSocket::most_at_once> outgoing_;

@@ -16,6 +16,7 @@
 #include "ranvier/error.h"
 #include "ranvier/transport.h"
 #include "support/refusal.h"
+#include "support/transport_over.h"
 
 namespace ranvier {
 namespace {
@@ -139,6 +140,43 @@ TEST(ClosingTest, WhatStartsMeanwhileEnds) {
     const auto until = Clock::now() + in_time;
     while (ended < started && Clock::now() < until) std::this_thread::sleep_for(1ms);
     EXPECT_EQ(ended, started);
+  }
+}
+
+struct Endings {
+  std::atomic<int> closed = 0, cancelled = 0;
+};
+
+class ToldHowItEnds : public support::TransportOver {
+ public:
+  ToldHowItEnds(std::unique_ptr<Transport> inner, Endings& endings)
+      : TransportOver(std::move(inner)), endings_(endings) {}
+  void cancel() override {
+    ++endings_.cancelled;
+    TransportOver::cancel();
+  }
+  void close() override {
+    ++endings_.closed;
+    TransportOver::close();
+  }
+
+ private:
+  Endings& endings_;
+};
+
+// What others have not read yet is still on its way then.
+TEST(ClosingTest, GivesUpNothingThatWasAccepted) {
+  for (const bool fails : {false, true}) {
+    Endings endings;
+    auto transports = loopback_world(2);
+    auto communicator = Communicator::over(std::make_unique<ToldHowItEnds>(std::move(transports[0]), endings));
+    std::vector<float> never(1);
+    Work pending = communicator->start_recv(never, 1, 99);
+    if (fails) communicator->abort("it cannot go on");
+    communicator.reset();
+    EXPECT_THAT(refusal([&] { pending.wait(); }, ErrorKind::aborted), HasSubstr(fails ? "cannot go on" : "closed"));
+    EXPECT_EQ(endings.closed, fails ? 0 : 1);
+    EXPECT_EQ(endings.cancelled > 0, fails);
   }
 }
 

@@ -26,6 +26,7 @@ class TransportOver : public Transport {
   bool expect(std::span<const Expected> all) override { return inner_->expect(all); }
   void interrupt() override { inner_->interrupt(); }
   void cancel() override { inner_->cancel(); }
+  void close() override { inner_->close(); }
 
  private:
   const std::unique_ptr<Transport> inner_;

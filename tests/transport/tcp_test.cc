@@ -349,6 +349,7 @@ TEST_P(Tcp, WhatARankSentBeforeItLeftIsDeliveredAndThenItIsNamed) {
     ASSERT_GT(sent, 0U);
     std::atomic<bool> has_left = false;
     const std::jthread leaver([&] {
+      world[2]->close();
       world[2].reset();
       has_left = true;
     });

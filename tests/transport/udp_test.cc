@@ -45,7 +45,10 @@ TEST(Udp, WhatWasAcceptedArrivesThoughItIsReadSlowly) {
   const std::size_t ring = world[0]->traits().buffered_bytes;
   const auto bytes = random_bytes(2 * ring, 5);  // his and the reader's
   send_all(*world[0], 1, 3, bytes);
-  const std::jthread leaver([&] { world[0].reset(); });
+  const std::jthread leaver([&] {
+    world[0]->close();
+    world[0].reset();
+  });
   std::vector<std::byte> received;
   for (int quarter = 0; quarter < 4; ++quarter) {
     std::this_thread::sleep_for(1500ms);
