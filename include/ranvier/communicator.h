@@ -304,6 +304,8 @@ class Communicator {
   Work start_recv_at_most(TypedSpan data, Rank from_or_any, std::uint64_t tag = 0,
                           std::optional<std::chrono::milliseconds> timeout = {});
 
+  // Throws what it has failed with, if it has: of a rank that is lost also where this one waits for nobody.
+  void check_alive();
   // Fails every operation of every rank with `reason`. For a program that cannot go on. On return none of this rank's
   // operations touches its memory any more.
   void abort(const std::string& reason);

@@ -119,8 +119,9 @@ class Run {
   bool do_replicas_differ() const { return sync_->policy().averages_parameters() || sync_->policy().meets_peers(); }
   bool is_to_pause(const TrainEvents& events);
   TrainResult pause();
-  std::vector<std::int64_t> who_has_kept();
-  void go_on_from_kept(const std::vector<std::int64_t>& has_kept);
+  static constexpr std::int64_t nothing_kept = -1;
+  std::vector<std::int64_t> steps_kept();
+  void go_on_from_kept(const std::vector<std::int64_t>& steps);
   void take_kept_history(Rank root);
   void keep(std::size_t step);
 

@@ -29,27 +29,28 @@ TrainResult Run::pause() {
   return none;
 }
 
-// By rank. Newcomers have nothing; and somebody may have been lost before all had begun.
-std::vector<std::int64_t> Run::who_has_kept() {
-  std::vector<std::int64_t> all(static_cast<std::size_t>(comm_.world()), 0);
+// By rank; newcomers have none, and somebody may have been lost before all had begun.
+std::vector<std::int64_t> Run::steps_kept() {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(comm_.world()), nothing_kept);
   if (kept_ == nullptr) return all;
-  const std::array<std::int64_t, 1> own{kept_->parameters.empty() ? 0 : 1};
+  const std::array<std::int64_t, 1> own{kept_->parameters.empty() ? nothing_kept
+                                                                  : static_cast<std::int64_t>(kept_->step)};
   comm_.all_gather(own, all);
   return all;
 }
 
-// Those that have been there have taken as many steps, give or take one: the first one's last one counts. Replicas that
-// policies let differ go on from their mean.
-void Run::go_on_from_kept(const std::vector<std::int64_t>& has_kept) {
-  const auto root = static_cast<Rank>(std::ranges::find(has_kept, 1) - has_kept.begin());
+// From where the first of those is that have come furthest: of own pace the others hold what was true at the end of
+// their last step, which of a slow one is long ago. Replicas that policies let differ go on from their mean.
+void Run::go_on_from_kept(const std::vector<std::int64_t>& steps) {
+  const auto root = static_cast<Rank>(std::ranges::max_element(steps) - steps.begin());
   const auto [parameters, optimizer] = memory();
   std::ranges::copy(kept_->parameters, parameters.begin());
   std::ranges::copy(kept_->optimizer, optimizer.begin());
   if (do_replicas_differ()) {
     if (kept_->parameters.empty()) std::ranges::fill(parameters, 0.0F);
     comm_.all_reduce(parameters);
-    const auto holders = static_cast<float>(std::ranges::count(has_kept, 1));
-    for (float& each : parameters) each /= holders;
+    const auto holders = std::ssize(steps) - std::ranges::count(steps, nothing_kept);
+    for (float& each : parameters) each /= static_cast<float>(holders);
   }
   std::array<double, 2> numbers{static_cast<double>(kept_->step), kept_->seconds};
   comm_.broadcast(numbers, root);

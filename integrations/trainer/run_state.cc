@@ -15,8 +15,8 @@ namespace ranvier::trainer {
 // The first replica's state becomes everybody's: the checkpoint's, or its first draw of the weights. True where they go
 // on behind a loss or a pause, from what they have kept.
 bool Run::begin() {
-  if (const auto has_kept = who_has_kept(); std::ranges::find(has_kept, 1) != has_kept.end()) {
-    go_on_from_kept(has_kept);
+  if (const auto steps = steps_kept(); std::ranges::max(steps) != nothing_kept) {
+    go_on_from_kept(steps);
     return true;
   }
   Progress progress = begin_from(settings_.resume, identity_, memory(), team_);

@@ -60,6 +60,9 @@ double Run::compute(std::span<const std::int64_t> chosen, std::uint64_t first, b
 }
 
 double Run::train_one_step() {
+  // Who averages within his own node for a while would go on until the next average of all, and nodes with a lost one
+  // not.
+  if (sync_->policy().levels().size() > 1) comm_.check_alive();
   const auto mark = Account::begin(*sync_);
   const auto waited_for_parts = team_.waited();
   const auto sent_to_parts = team_.bytes_sent();

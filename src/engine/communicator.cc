@@ -536,6 +536,8 @@ Work Communicator::start_recv_at_most(TypedSpan data, Rank from_or_any, std::uin
 void Communicator::send(ConstTypedSpan data, Rank to, std::uint64_t tag) { start_send(data, to, tag).wait(); }
 void Communicator::recv(TypedSpan data, Rank from, std::uint64_t tag) { start_recv(data, from, tag).wait(); }
 
+void Communicator::check_alive() { impl_->engine_->check_alive(); }
+
 void Communicator::abort(const std::string& reason) {
   impl_->engine_->abort(Error(ErrorKind::aborted, fmt::format("{} gave up: {}", rank_name(rank()), reason), rank()));
 }

@@ -12,6 +12,7 @@
 #include "integrations/trainer/trainer.h"
 #include "ranvier/communicator.h"
 #include "ranvier/store.h"
+#include "support/on_threads.h"
 
 namespace ranvier::trainer {
 namespace {
@@ -90,6 +91,33 @@ TEST(OneWorker, TakesServersStepsLikePlainTrainingWithoutMomentum) {
       EXPECT_EQ(served.history[i].loss, plain.history[i].loss) << sync;
       EXPECT_EQ(served.history[i].test.loss, plain.history[i].test.loss) << sync;
     }
+  }
+}
+
+// What is left of several workers that went at their own pace, the slow ones far behind: nothing is trained twice.
+TEST(Survivors, GoOnFromWhoHasComeFurthest) {
+  TrainSettings settings;
+  settings.model = "mlp";
+  settings.batch = 4;
+  settings.momentum = 0;
+  settings.epochs = 4;  // of 8 steps of three workers
+  for (const std::string_view sync : {"async", "ad-psgd", "bsp"}) {
+    settings.sync = sync;
+    std::vector<Kept> kept(2, {.workers = 3, .ranks = 3});
+    for (const std::size_t rank : {0, 1}) {
+      settings.steps = rank == 0 ? 9 : 20;
+      const auto alone = Communicator::connect(*memory_store(), 0, 1);
+      train(settings, images(), *alone, {}, &kept[rank]);
+      ASSERT_EQ(kept[rank].step, settings.steps);
+    }
+    settings.steps = 23;
+    const auto store = memory_store();
+    support::on_threads(2, [&](Rank rank) {
+      const auto comm = Communicator::connect(*store, rank, 2);
+      const TrainResult run = train(settings, images(), *comm, {}, &kept[static_cast<std::size_t>(rank)]);
+      EXPECT_EQ(run.steps, 23U);
+      EXPECT_EQ(run.samples_here, 3U * 12U) << sync << " on rank " << rank;
+    });
   }
 }
 

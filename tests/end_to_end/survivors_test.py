@@ -128,6 +128,13 @@ class Survivors(TrainingTest):
                 self.assertEqual((run["lost_workers"], run["steps"]), (len(losses), 40))
                 self.assertLess(run["history"][-1]["test_loss"], 2)
 
+    def test_all_nodes_stop_where_one_has_lost_a_worker(self):
+        # Behind step 80 of 320, each of 20 ms or more, of 4 samples; all nodes meet at step 160.
+        words = ("--place", "node=2", "--sync", "node:300", "--batch", "1", "--sample-ms", "20", "--evaluate-every", "80")
+        run = self.survive((3,), *words, "--epochs", "2")
+        self.assertEqual((run["lost_workers"], run["steps"]), (1, 320))
+        self.assertGreater(run["seconds"] * run["samples_per_second"], 800, "the other node has not gone on for long")
+
     def test_who_is_lost_while_the_others_meet_is_left_behind_too(self):
         # Rank 0 waits for rank 1, to say who goes on without rank 2.
         process, workers = self.train_for_good(3, "--sync", "group")
