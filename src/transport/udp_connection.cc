@@ -61,7 +61,7 @@ PartialMessages::Arrival UdpConnection::arrival(Time now, std::uint32_t ticket, 
 }
 
 void UdpConnection::met(Time now, std::optional<Duration> round_trip) {
-  heard_at_ = now;
+  heard_at_ = limits_heard_at_ = now;
   if (round_trip) recovery_.first_sample(*round_trip);
 }
 
@@ -231,7 +231,7 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
   }
   if (open) recovery_.held_by_caller();
   const bool asks_for_credit = recovery_.in_flight() == 0 && waits_for_credit() &&
-                               now - std::max(last_probe_at_, heard_at_) >= recovery_.timeout();
+                               now - std::max(last_probe_at_, limits_heard_at_) >= recovery_.timeout();
   if (recovery_.probe() || asks_for_credit) {
     recovery_.probed();
     last_probe_at_ = now;
@@ -271,6 +271,7 @@ bool UdpConnection::receive(Time now, const Packet& packet, Time arrived_at) {
     const auto outcome = recovery_.acknowledge(std::span(told.ranges).first(told.count),
                                                std::chrono::microseconds(told.delay_us), told.arrived_us, now);
     if (!outcome) return false;  // of packets that were never sent: it lies
+    limits_heard_at_ = now;
     learn(*outcome, 1e3 * told.line_rate, told.senders);
     partial_sends_.asked_below(told.asked_below);
     for (Lane lane = 0; lane < lane_count; ++lane)
@@ -373,7 +374,7 @@ UdpConnection::Time UdpConnection::due(Time now) const {
   if (recovery_.in_flight() < window() && (has_bytes_to_send() || ask_small_))
     due = std::min(due, local() || departure_ < group_end_ ? now : std::max(now, departure_));
   if (recovery_.in_flight() == 0 && waits_for_credit())
-    due = std::min(due, std::max(last_probe_at_, heard_at_) + recovery_.timeout());
+    due = std::min(due, std::max(last_probe_at_, limits_heard_at_) + recovery_.timeout());
   return due;
 }
 

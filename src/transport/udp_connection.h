@@ -168,6 +168,7 @@ class UdpConnection {
   Acknowledgement acknowledgement_;  // memory to make one in, which is too much of it to be cleared for each packet
 
   Time heard_at_{};
+  Time limits_heard_at_{};   // what the peer sends of its own tells nothing of room here
   Time unanswered_since_{};  // the first of the recovery's silences in a row
   Time last_probe_at_{};
   std::uint64_t repeated_ = 0;

@@ -322,6 +322,39 @@ TEST(UdpConnection, finds_the_news_of_credit_though_it_was_lost) {
   EXPECT_EQ(received, std::size_t{20} * (64 << 10));
 }
 
+// What it sends by itself acknowledges nothing, so it tells of no room.
+TEST(UdpConnection, finds_the_news_of_credit_though_its_peer_sends_all_the_while) {
+  constexpr std::size_t ring = 64 << 10;
+  UdpPath path({.delay = 200us, .ring_bytes = ring});
+  const std::vector<std::byte> memory(2 * ring);
+  double next = 0;
+  const auto exchange = [&] {
+    path.end(0).try_send(0, {}, memory);
+    if (path.seconds() >= next && path.end(1).try_send(1, {}, std::span(memory).first(100)) > 0)
+      next = path.seconds() + 0.0005;
+    path.end(0).release(1, path.end(0).view(1).size());
+    return path.seconds() > 0.3;
+  };
+  path.run(exchange, 1);
+  ASSERT_EQ(path.end(1).view(0).size(), ring);
+
+  std::size_t lost = 0;
+  path.tap = [&](std::vector<std::byte>& datagram) {
+    PacketHeader header;
+    std::memcpy(&header, datagram.data(), sizeof header);
+    if (header.from == 0 || header.ranges == 0 || lost > 0) return;
+    datagram.clear();
+    ++lost;
+  };
+  path.end(1).release(0, ring);
+  const auto goes_on = [&] {
+    exchange();
+    return !path.end(1).view(0).empty();
+  };
+  EXPECT_TRUE(path.run(goes_on, path.seconds() + 0.1));
+  EXPECT_EQ(lost, 1U);
+}
+
 TEST(UdpConnection, knows_a_path_that_lets_only_small_packets_through_from_one_that_loses_many) {
   const std::vector<std::byte> memory(256 << 10);
   for (const auto& [most, loss] : {std::pair<std::size_t, double>{1472, 0.4}, {1300, 0}, {900, 0}}) {
