@@ -500,14 +500,15 @@ class UdpTransport final : public Transport, private PartialMessages {
     const Duration pause = given_up_ ? Duration(longest_silence) : Duration(longest_pause);
     std::size_t left = 0;
     for (Time now = begin, moved = begin; now - moved < pause && now - begin < longest_farewell; now = Clock::now()) {
-      advance(now);
+      move_or_give_up([&] { advance(now); });
       const std::size_t before = std::exchange(left, 0);
       for (Peer& peer : peers_) {
         if (!peer.connection) continue;
         // What nobody reads any more is thrown away: a peer that leaves too may wait for the room.
         for (Lane lane = 0; lane < lane_count; ++lane)
           peer.connection->release(lane, peer.connection->view(lane).size());
-        transmit(peer, now);
+        move_or_give_up([&] { transmit(peer, now); });
+        if (!peer.connection) continue;
         // Long enough for what was lost to be sent again and answered.
         const Duration patience = std::max<Duration>(longest_silence, 10 * peer.connection->round_trip().smoothed());
         const bool is_there =
@@ -519,11 +520,27 @@ class UdpTransport final : public Transport, private PartialMessages {
       socket_->wait(interrupt_, std::min<Duration>(std::max(next_due_, now) - now, 10ms));
     }
     for (int repetition = 0; repetition < goodbyes; ++repetition)
-      for (Peer& peer : peers_) {
-        if (!peer.connection || peer.connection->gone()) continue;
-        peer.connection->goodbye(Clock::now(), outgoing_[0]);
-        send(peer, peer.address, 1);
-      }
+      for (Peer& peer : peers_) say_goodbye(peer);
+  }
+
+  // To whom nothing gets through any more nothing is sent: the others are to lose nothing by that.
+  template <class Move>
+  void move_or_give_up(const Move& move) {
+    try {
+      move();
+    } catch (const Error& error) {
+      if (error.culprit() < 0) throw;
+      const auto rank = static_cast<std::size_t>(error.culprit());
+      say_goodbye(peers_[rank]);
+      peers_[rank].connection.reset();
+      std::erase(touched_, rank);
+    }
+  }
+
+  void say_goodbye(Peer& peer) {
+    if (!peer.connection || peer.connection->gone()) return;
+    peer.connection->goodbye(Clock::now(), outgoing_[0]);
+    send(peer, peer.address, 1);
   }
 
   const WorldInfo info_;

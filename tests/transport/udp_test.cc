@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <iterator>
 #include <optional>
 #include <random>
@@ -80,6 +81,34 @@ TEST(Udp, ACancelledTransportDoesNotWaitForARankThatReadsNothing) {
   const auto begin = Clock::now();
   world[0].reset();
   EXPECT_LT(Clock::now() - begin, 4s);
+}
+
+TEST(Udp, WhatWasAcceptedArrivesAndAGoodbyeThoughItsSenderLeavesSinceAnotherRankDied) {
+  const auto endpoints = udp_endpoints(3, {.unanswered_limit = 100ms});
+  auto world = connect_all(endpoints);
+  const auto bytes = random_bytes(world[0]->traits().buffered_bytes * 3 / 2, 5);  // more than the reader's ring
+  send_all(*world[0], 2, 3, bytes);
+  udp_wire = UdpWire::down;
+  world[1].reset();
+  udp_wire = UdpWire::honest;
+  world[0]->try_send(1, 0, {}, random_bytes(100, 1));
+  const auto poll = [&] {
+    for (const auto until = Clock::now() + tcp_patience; Clock::now() < until; world[0]->wait(10ms))
+      world[0]->try_recv(1, 0, {});
+  };
+  EXPECT_THAT(refusal(poll, ErrorKind::peer_lost), HasSubstr("rank 1 has acknowledged nothing"));
+
+  std::jthread leaver([&] { world[0].reset(); });
+  std::this_thread::sleep_for(1s);  // longer than until rank 1 is sent something again
+  listen_to_udp_wire();
+  EXPECT_EQ(receive_all(*world[2], 0, 3, bytes.size()), bytes);
+  leaver.join();
+  const auto key = transport::UdpAddress::parse(endpoints[2]->address())->key;
+  EXPECT_TRUE(std::ranges::any_of(heard_on_udp_wire(), [&](const auto& datagram) {
+    transport::PacketHeader header;
+    std::memcpy(&header, datagram.data(), sizeof header);
+    return header.key == key && header.kind == transport::PacketKind::goodbye;
+  }));
 }
 
 TEST(Udp, PacketsMoveWhileNoRankCalls) {
