@@ -269,20 +269,21 @@ class Gathering {
   }
 
   bool keep(Guest& guest, Clock::time_point now) {
-    if (now >= guest.until) return false;
-    if (guest.ready == 0) return true;
+    // What it has said by now counts though its time is over: this process may have stood still meanwhile.
+    const bool in_time = now < guest.until;
+    if (guest.ready == 0 && in_time) return true;
     guest.ready = 0;
     if (!guest.secured) {
       const TlsProgress progress = guest.channel.secure();
       if (progress == TlsProgress::failed && !guest.channel.tls()->problem().empty())
         refused_ = guest.channel.tls()->problem();
-      if (progress != TlsProgress::done) return progress == TlsProgress::pending;
+      if (progress != TlsProgress::done) return progress == TlsProgress::pending && in_time;
       guest.secured = true;
     }
     if (guest.has_waited) {
       guest.has_waited = false;
     } else if (const Arrival arrival = guest.listen(); arrival != Arrival::complete) {
-      return arrival == Arrival::pending;
+      return arrival == Arrival::pending && in_time;
     }
     if (!guest.welcomed && came_for_another_meeting(guest.heard)) {
       guest.has_waited = true;

@@ -173,6 +173,34 @@ TEST(TcpMeeting, WhoDoesNotProveWhoHeIsInTimeHasToGo) {
   EXPECT_TRUE(job.ends_well());
 }
 
+// Whoever has confirmed counts on the connection and never dials again.
+TEST(TcpMeeting, WhoConfirmsWhileTheRankStandsStillIsConnected) {
+  constexpr auto limit = 500ms;
+  std::string address;
+  Hello hello;
+  Fd dialler;
+  bool welcomed = false;
+  const auto dial_and_stand_still = [&] {
+    if (!dialler) {
+      dialler = stranger(address);
+      send(dialler.get(), &hello, sizeof hello, MSG_NOSIGNAL);
+    }
+    Hello welcome;
+    if (welcomed || recv(dialler.get(), &welcome, sizeof welcome, MSG_DONTWAIT) != ssize_t{sizeof welcome}) return;
+    welcomed = true;
+    Hello confirm = hello;
+    confirm.step = HelloStep::confirm;
+    send(dialler.get(), &confirm, sizeof confirm, MSG_NOSIGNAL);
+    std::this_thread::sleep_for(2 * limit);
+  };
+  TcpMeeting meeting({.rank = 0, .world = 2, .check_peers = dial_and_stand_still}, {.greeting_limit = limit});
+  address = meeting.address();
+  hello.token = TcpAddress::parse(address)->token;
+  hello.from = 1;
+  EXPECT_EQ(meeting.connect({address, address}, {{1, 0}}, Clock::now() + 5s).size(), 1U);
+  EXPECT_TRUE(welcomed);
+}
+
 TEST(TcpMeeting, WhoConnectsLaterFindsNobody) {
   const auto endpoints = tcp_endpoints(2);
   const auto addresses = addresses_of(endpoints);
