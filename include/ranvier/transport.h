@@ -109,18 +109,18 @@ class PartialMessages {
     std::size_t first = 0, count = 0;
   };
   // Sends these pieces of `message` once and behind what lanes have accepted; its others follow by other calls.
-  // `ticket` names it, to both sides, and is used once a pair. What was sent stays as it is until withdraw(): what has
-  // not left by then does not leave.
-  virtual void send_once(Rank to, std::uint32_t ticket, ConstBytes message, Pieces pieces) = 0;
-  virtual void withdraw(Rank to, std::uint32_t ticket) = 0;
+  // `ticket` names it, to both sides, and is used once a pair; they count up. What was sent stays as it is until
+  // withdraw(): what has not left by then does not leave.
+  virtual void send_once(Rank to, std::uint64_t ticket, ConstBytes message, Pieces pieces) = 0;
+  virtual void withdraw(Rank to, std::uint64_t ticket) = 0;
   // Likewise, but what is lost of them is sent again, until all of the message is there. They stay as they are while
   // anybody else holds `memory`, in which it is.
-  virtual void send_whole(Rank to, std::uint32_t ticket, ConstBytes message, std::shared_ptr<const void> memory,
+  virtual void send_whole(Rank to, std::uint64_t ticket, ConstBytes message, std::shared_ptr<const void> memory,
                           std::span<const Pieces> pieces) = 0;
 
   // This rank is going to look at the message of `bytes` from `from`: nothing of it is held back from now on, however
   // long messages of lower tickets take. Any thread; what is wrong, arrival() throws.
-  virtual void expect(Rank from, std::uint32_t ticket, std::size_t bytes) = 0;
+  virtual void expect(Rank from, std::uint64_t ticket, std::size_t bytes) = 0;
 
   // How far a message has come.
   struct Arrival {
@@ -132,10 +132,10 @@ class PartialMessages {
     std::chrono::nanoseconds reordering{};  // how late pieces of this path may be and not be lost
   };
   // Of the message of `bytes` from `from`. Throws Error{mismatch} where it has another size.
-  virtual Arrival arrival(Rank from, std::uint32_t ticket, std::size_t bytes) = 0;
+  virtual Arrival arrival(Rank from, std::uint64_t ticket, std::size_t bytes) = 0;
 
   // Which of its pieces are here, 1 or 0; the message, where those pieces stay until they are given back.
-  virtual ConstBytes look_at(Rank from, std::uint32_t ticket, std::size_t bytes,
+  virtual ConstBytes look_at(Rank from, std::uint64_t ticket, std::size_t bytes,
                              std::vector<std::uint8_t>& arrived) = 0;
 
   struct Message {
@@ -144,7 +144,7 @@ class PartialMessages {
     std::size_t pieces = 0;             // that have
   };
   // As much of it as has come by now; what comes later is dropped.
-  virtual Message take(Rank from, std::uint32_t ticket, std::size_t bytes) = 0;
+  virtual Message take(Rank from, std::uint64_t ticket, std::size_t bytes) = 0;
   // Its memory may be used again.
   virtual void give_back(Rank from, Message) = 0;
 };

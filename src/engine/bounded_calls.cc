@@ -44,7 +44,7 @@ bool BoundedCalls::can_run(const Request& request) const { return BoundedOperati
 
 std::shared_ptr<Operation> BoundedCalls::start(Engine& engine, Calls& calls, const Request& request,
                                                std::chrono::nanoseconds timeout) {
-  const std::uint32_t number = started_.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t number = started_.fetch_add(1, std::memory_order_relaxed);
   CollectiveCall call = BoundedOperation::call_of(calls, request);
   call.set_ticket(engine.next_ticket(request.priority, call.stamp));
   return engine.start(std::make_shared<BoundedOperation>(tools_, std::move(call), request, number, rank_, world_),

@@ -45,7 +45,7 @@ class BoundedCalls {
   const Rank world_;
   const bool keeps_to_links_;                  // of a topology, where ranks do not send to all others
   const std::shared_ptr<BoundedTools> tools_;  // null: all is exact
-  std::atomic<std::uint32_t> started_ = 0;
+  std::atomic<std::uint64_t> started_ = 0;
 };
 
 }  // namespace ranvier::engine

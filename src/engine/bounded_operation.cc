@@ -52,7 +52,7 @@ CollectiveCall BoundedOperation::call_of(Calls& calls, const Request& request) {
 }
 
 BoundedOperation::BoundedOperation(std::shared_ptr<BoundedTools> tools, CollectiveCall call, const Request& request,
-                                   std::uint32_t number, Rank rank, Rank world)
+                                   std::uint64_t number, Rank rank, Rank world)
     : kept_(std::move(tools)),
       tools_(*kept_),
       rank_(rank),

@@ -49,7 +49,7 @@ class BoundedOperation final : public Operation {
   static CollectiveCall call_of(Calls& calls, const Request& request);
   // `call`: that, with its ticket; `number` counts these operations.
   BoundedOperation(std::shared_ptr<BoundedTools> tools, CollectiveCall call, const Request& request,
-                   std::uint32_t number, Rank rank, Rank world);
+                   std::uint64_t number, Rank rank, Rank world);
   ~BoundedOperation() override;
 
   // Nothing of it is run: by its ticket the engine knows whose turn it is.
@@ -96,10 +96,12 @@ class BoundedOperation final : public Operation {
   bool tells_what_was_missing(std::span<const std::uint8_t> arrived) const {
     return std::ranges::count(arrived.first(unit_pieces_).subspan(layout_.part_pieces()), std::uint8_t{0}) == 0;
   }
-  std::uint32_t seed_of(Rank part) const { return number_ * 0x85EBCA6BU + static_cast<std::uint32_t>(part); }
+  std::uint32_t seed_of(Rank part) const {
+    return static_cast<std::uint32_t>(number_ * 0x85EBCA6BU + static_cast<std::uint32_t>(part));
+  }
 
-  std::uint32_t share_ticket() const { return 2 * number_; }
-  std::uint32_t average_ticket() const { return 2 * number_ + 1; }
+  std::uint64_t share_ticket() const { return 2 * number_; }
+  std::uint64_t average_ticket() const { return 2 * number_ + 1; }
   std::size_t unit_bytes() const { return unit_pieces_ * PartialMessages::piece_bytes; }
   std::size_t sent_unit_bytes() const {
     return unit_bytes() + parity_pieces(unit_pieces_) * PartialMessages::piece_bytes;
@@ -140,7 +142,7 @@ class BoundedOperation final : public Operation {
   const std::shared_ptr<BoundedTools> kept_;  // a handle of a finished operation may outlive the communicator
   BoundedTools& tools_;
   const Rank rank_, world_;
-  const std::uint32_t number_;
+  const std::uint64_t number_;
   const ConstTypedSpan input_;
   const TypedSpan output_;
   const std::span<float> lost_;

@@ -45,17 +45,17 @@ void UdpConnection::release(Lane lane, std::size_t bytes) {
   if (receiving.limit_is_news()) acknowledge_now_ = true;
 }
 
-void UdpConnection::expect(Time now, std::uint32_t ticket, std::size_t bytes) {
-  const std::uint32_t before = partial_receives_.asked_below();
+void UdpConnection::expect(Time now, std::uint64_t ticket, std::size_t bytes) {
+  const std::uint64_t before = partial_receives_.asked_below();
   const bool may_wait = partial_receives_.may_hold_up();
   partial_receives_.expect(ticket, bytes, now);
-  const std::uint32_t below = partial_receives_.asked_below();
+  const std::uint64_t below = partial_receives_.asked_below();
   // A sender that may have no credit left hears of it now. Of messages behind one that had not been asked for it could
   // not know that they had been, so they have used some up, too.
   if (below > before + 1 || (may_wait && below > before)) acknowledge_now_ = true;
 }
 
-PartialMessages::Arrival UdpConnection::arrival(Time now, std::uint32_t ticket, std::size_t bytes) {
+PartialMessages::Arrival UdpConnection::arrival(Time now, std::uint64_t ticket, std::size_t bytes) {
   expect(now, ticket, bytes);
   return partial_receives_.arrival(ticket, bytes);
 }
@@ -139,7 +139,7 @@ void UdpConnection::add_acknowledgement(Time now, PacketHeader& header, Acknowle
   acknowledgement.arrived_us = WayBack::microseconds(newest_at_);
   acknowledgement.line_rate = train_.take();
   acknowledgement.senders = flows_in_;
-  acknowledgement.asked_below = partial_receives_.asked_below();
+  acknowledgement.asked_below = static_cast<std::uint32_t>(partial_receives_.asked_below());
   for (Lane lane = 0; lane < lane_count; ++lane) {
     acknowledgement.limits[lane] = receive_lanes_[lane].limit();
     receive_lanes_[lane].told(receive_lanes_[lane].limit());

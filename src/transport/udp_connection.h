@@ -71,8 +71,8 @@ class UdpConnection {
   void take_partial_messages() { takes_partial_ = true; }
   UdpPartialSends& partial_sends() { return partial_sends_; }
   UdpPartialReceives& partial_receives() { return partial_receives_; }
-  void expect(Time now, std::uint32_t ticket, std::size_t bytes);
-  PartialMessages::Arrival arrival(Time now, std::uint32_t ticket, std::size_t bytes);
+  void expect(Time now, std::uint64_t ticket, std::size_t bytes);
+  PartialMessages::Arrival arrival(Time now, std::uint64_t ticket, std::size_t bytes);
 
   // The next packet that may leave now; false if none may.
   bool next_packet(Time now, OutgoingPacket&);

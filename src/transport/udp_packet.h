@@ -43,7 +43,7 @@ enum class PacketKind : std::uint8_t {
   hello,     // see udp_greeting.h; offset: bytes that the sender's socket holds; number: its lanes' rings
   welcome,   // likewise
   goodbye,   // nothing will follow, and nothing will be answered
-  partial,   // pieces of a message that is sent once; offset: its ticket above, the first piece in the lower half
+  partial,   // pieces of a message that is sent once; offset: the lower half of its ticket, then the first piece
   challenge  // as hello
 };
 inline constexpr std::uint8_t packet_kinds = 7;
@@ -68,7 +68,7 @@ inline constexpr std::size_t most_ack_ranges = 32;
 
 struct Acknowledgement {
   std::uint32_t delay_us = 0;
-  std::uint32_t asked_below = 0;                      // see udp_partial.h
+  std::uint32_t asked_below = 0;                      // see udp_partial.h; the lower half
   std::uint32_t arrived_us = 0;                       // by the receiver's clock, when the newest packet did
   std::uint32_t line_rate = 0;                        // bytes a millisecond
   std::uint32_t senders = 0;                          // ranks that lately sent bytes to the receiver

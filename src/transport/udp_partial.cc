@@ -28,7 +28,7 @@ NumberRange range_of(std::uint64_t place, std::size_t bytes) {
 
 // ---- Sending.
 
-void UdpPartialSends::withdraw(std::uint32_t ticket) {
+void UdpPartialSends::withdraw(std::uint64_t ticket) {
   std::erase_if(messages_, [&](const Message& message) { return message.ticket == ticket; });
 }
 
@@ -47,7 +47,8 @@ void UdpPartialSends::insert(Messages::const_iterator behind, const Message& mes
   messages_.insert(behind, message);
 }
 
-void UdpPartialSends::add(std::uint32_t ticket, ConstBytes message, Pieces pieces) {
+void UdpPartialSends::add(std::uint64_t ticket, ConstBytes message, Pieces pieces) {
+  newest_ = std::max(newest_, ticket);
   const auto [begin, end] = bytes_of(pieces, message);
   // Of a message that has begun nothing is put behind others, though all that was added of it has left.
   const auto last = std::ranges::find(messages_.rbegin(), messages_.rend(), ticket, &Message::ticket);
@@ -55,8 +56,9 @@ void UdpPartialSends::add(std::uint32_t ticket, ConstBytes message, Pieces piece
   insert(behind, {ticket, message, begin, end});
 }
 
-void UdpPartialSends::add_whole(std::uint32_t ticket, ConstBytes message, std::shared_ptr<const void> memory,
+void UdpPartialSends::add_whole(std::uint64_t ticket, ConstBytes message, std::shared_ptr<const void> memory,
                                 Pieces pieces) {
+  newest_ = std::max(newest_, ticket);
   const auto [begin, end] = bytes_of(pieces, message);
   Whole& whole = wholes_.try_emplace(ticket, Whole{message, std::move(memory), 0, {}, {}}).first->second;
   whole.given += end - begin;
@@ -80,10 +82,10 @@ std::size_t UdpPartialSends::unacknowledged() const {
 
 UdpPartialSends::Piece UdpPartialSends::next(std::size_t most) const {
   // Whole pieces, or else what is left, so that what is lost can be counted in pieces.
-  const auto piece = [most](std::uint32_t ticket, ConstBytes message, std::size_t begin, std::size_t end, bool again) {
+  const auto piece = [most](std::uint64_t ticket, ConstBytes message, std::size_t begin, std::size_t end, bool again) {
     const std::size_t rest = end - begin;
     const std::size_t whole = std::max(most - most % piece_bytes, piece_bytes);
-    return Piece{std::uint64_t{ticket} << 32 | begin / piece_bytes,
+    return Piece{ticket << 32 | begin / piece_bytes,
                  message.subspan(begin, rest <= most ? rest : std::min(rest, whole)), again};
   };
   if (const auto lost = next_again(); lost != wholes_.end()) {
@@ -110,7 +112,8 @@ UdpPartialSends::Wholes::const_iterator UdpPartialSends::next_again() const {
   return std::ranges::find_if(wholes_, [](const auto& each) { return !each.second.again.empty(); });
 }
 
-void UdpPartialSends::asked_below(std::uint32_t ticket) {
+void UdpPartialSends::asked_below(std::uint32_t lower) {
+  const std::uint64_t ticket = whole_ticket(lower, asked_below_);
   if (ticket <= asked_below_) return;
   asked_below_ = ticket;
   while (!early_.empty() && early_.begin()->first < ticket) {
@@ -120,7 +123,7 @@ void UdpPartialSends::asked_below(std::uint32_t ticket) {
 }
 
 void UdpPartialSends::sent(const Piece& piece) {
-  const auto ticket = static_cast<std::uint32_t>(piece.place >> 32);
+  const std::uint64_t ticket = ticket_at(piece.place);
   const NumberRange range = range_of(piece.place, piece.bytes.size());
   if (piece.again) return wholes_.at(ticket).again.remove(range);
   const auto message = std::ranges::find_if(
@@ -133,7 +136,7 @@ void UdpPartialSends::sent(const Piece& piece) {
 }
 
 void UdpPartialSends::acknowledged(std::uint64_t place, std::size_t bytes) {
-  const auto found = wholes_.find(static_cast<std::uint32_t>(place >> 32));
+  const auto found = wholes_.find(ticket_at(place));
   if (found == wholes_.end()) return;
   Whole& whole = found->second;
   whole.acknowledged.add(range_of(place, bytes));
@@ -142,7 +145,7 @@ void UdpPartialSends::acknowledged(std::uint64_t place, std::size_t bytes) {
 }
 
 void UdpPartialSends::lost(std::uint64_t place, std::size_t bytes) {
-  const auto found = wholes_.find(static_cast<std::uint32_t>(place >> 32));
+  const auto found = wholes_.find(ticket_at(place));
   if (found == wholes_.end()) return;
   Whole& whole = found->second;
   whole.again.add(range_of(place, bytes));
@@ -163,13 +166,13 @@ void UdpPartialReceives::size(Incoming& incoming, std::size_t bytes) {
   message.arrived.resize(PartialMessages::pieces_of(bytes));
 }
 
-UdpPartialReceives::Incoming* UdpPartialReceives::open(std::uint32_t ticket) {
+UdpPartialReceives::Incoming* UdpPartialReceives::open(std::uint64_t ticket) {
   if (const auto found = incoming_.find(ticket); found != incoming_.end()) return &found->second;
   return taken_.contains(ticket) ? nullptr : &incoming_[ticket];
 }
 
 UdpPartialReceives::Piece UdpPartialReceives::arrived(Time now, std::uint64_t place, ConstBytes payload) {
-  const auto ticket = static_cast<std::uint32_t>(place >> 32);
+  const std::uint64_t ticket = whole_ticket(place >> 32, asked_.empty() ? 0 : asked_.all().back().end);
   const std::size_t first = place & 0xffffffff;
   const std::size_t end = first * piece_bytes + payload.size();
   const bool known = incoming_.contains(ticket);
@@ -206,11 +209,11 @@ UdpPartialReceives::Piece UdpPartialReceives::arrived(Time now, std::uint64_t pl
   return Piece::news;
 }
 
-UdpPartialReceives::Incoming* UdpPartialReceives::ask(std::uint32_t ticket, std::size_t bytes, Time now) {
+UdpPartialReceives::Incoming* UdpPartialReceives::ask(std::uint64_t ticket, std::size_t bytes, Time now) {
   const bool early = incoming_.contains(ticket);
   Incoming* const incoming = open(ticket);
   if (incoming == nullptr || incoming->bytes != 0) return incoming;
-  asked_.add({ticket, std::uint64_t{ticket} + 1});
+  asked_.add({ticket, ticket + 1});
   if (early) {
     if (may_hold_up() && now > incoming->newest_at) incoming->first_at = incoming->newest_at = now;
     --early_messages_;
@@ -220,7 +223,7 @@ UdpPartialReceives::Incoming* UdpPartialReceives::ask(std::uint32_t ticket, std:
   return incoming;
 }
 
-UdpPartialReceives::Incoming& UdpPartialReceives::expected(std::uint32_t ticket, std::size_t bytes) {
+UdpPartialReceives::Incoming& UdpPartialReceives::expected(std::uint64_t ticket, std::size_t bytes) {
   Incoming* const incoming = ask(ticket, bytes);
   if (incoming == nullptr)
     throw Error(ErrorKind::internal, fmt::format("udp: message {} was taken already; please report this", ticket));
@@ -233,11 +236,11 @@ UdpPartialReceives::Incoming& UdpPartialReceives::expected(std::uint32_t ticket,
   return *incoming;
 }
 
-std::uint32_t UdpPartialReceives::asked_below() const {
-  return asked_.empty() || asked_.first().begin > 0 ? 0 : static_cast<std::uint32_t>(asked_.first().end);
+std::uint64_t UdpPartialReceives::asked_below() const {
+  return asked_.empty() || asked_.first().begin > 0 ? 0 : asked_.first().end;
 }
 
-PartialMessages::Arrival UdpPartialReceives::arrival(std::uint32_t ticket, std::size_t bytes) {
+PartialMessages::Arrival UdpPartialReceives::arrival(std::uint64_t ticket, std::size_t bytes) {
   const Incoming& incoming = expected(ticket, bytes);
   return {.pieces = incoming.message.pieces,
           .first_at = incoming.first_at,
@@ -246,10 +249,10 @@ PartialMessages::Arrival UdpPartialReceives::arrival(std::uint32_t ticket, std::
           .last_is_here = incoming.message.arrived.back() != 0};
 }
 
-PartialMessages::Message UdpPartialReceives::take(std::uint32_t ticket, std::size_t bytes) {
+PartialMessages::Message UdpPartialReceives::take(std::uint64_t ticket, std::size_t bytes) {
   Message message = std::move(expected(ticket, bytes).message);
   incoming_.erase(ticket);
-  taken_.add({ticket, std::uint64_t{ticket} + 1});
+  taken_.add({ticket, ticket + 1});
   return message;
 }
 

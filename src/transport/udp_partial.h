@@ -26,6 +26,12 @@ struct UdpPartialCredit {
   std::size_t messages = 64;
 };
 
+// Packets have the lower half of a ticket: the ticket with that one which is nearest to `near`.
+inline std::uint64_t whole_ticket(std::uint64_t lower, std::uint64_t near) {
+  const auto ahead = static_cast<std::uint32_t>(lower - near), behind = static_cast<std::uint32_t>(near - lower);
+  return ahead > behind && behind <= near ? near - behind : near + ahead;
+}
+
 class UdpPartialSends {
  public:
   // `credit`: as the other end has it.
@@ -33,13 +39,13 @@ class UdpPartialSends {
 
   using Pieces = PartialMessages::Pieces;
   // More of a message, once, from the caller's memory.
-  void add(std::uint32_t ticket, ConstBytes message, Pieces pieces);
+  void add(std::uint64_t ticket, ConstBytes message, Pieces pieces);
   // Of one message, or of all: no memory of callers is read any more.
-  void withdraw(std::uint32_t ticket);
+  void withdraw(std::uint64_t ticket);
   void withdraw_lent();
   // More of a message, from memory that is kept until all of it has been acknowledged.
-  void add_whole(std::uint32_t ticket, ConstBytes message, std::shared_ptr<const void> memory, Pieces pieces);
-  bool has_whole(std::uint64_t place) const { return wholes_.contains(static_cast<std::uint32_t>(place >> 32)); }
+  void add_whole(std::uint64_t ticket, ConstBytes message, std::shared_ptr<const void> memory, Pieces pieces);
+  bool has_whole(std::uint64_t place) const { return wholes_.contains(ticket_at(place)); }
   std::size_t unacknowledged() const;  // of them
 
   // The next whole pieces, at most `most` bytes of them, and where they belong: ticket and first piece. What was lost
@@ -53,7 +59,7 @@ class UdpPartialSends {
   Piece next(std::size_t most) const;
   void sent(const Piece&);
 
-  // The other end has asked for all messages below that ticket.
+  // The other end has asked for all messages below that ticket; its lower half.
   void asked_below(std::uint32_t ticket);
   bool waits_for_credit() const { return !messages_.empty() && !has_next(); }
 
@@ -63,7 +69,7 @@ class UdpPartialSends {
 
  private:
   struct Message {  // or some of one that has to be whole
-    std::uint32_t ticket;
+    std::uint64_t ticket;
     ConstBytes bytes;
     std::size_t left;  // up to here it has
     std::size_t end;   // up to here it may
@@ -75,9 +81,10 @@ class UdpPartialSends {
     NumberRanges acknowledged;
     NumberRanges again;  // what was lost
   };
-  using Wholes = std::map<std::uint32_t, Whole>;  // by ticket
+  using Wholes = std::map<std::uint64_t, Whole>;  // by ticket
   using Messages = std::deque<Message>;
 
+  std::uint64_t ticket_at(std::uint64_t place) const { return whole_ticket(place >> 32, newest_); }
   // Next to the one before, if it goes on there.
   void insert(Messages::const_iterator, const Message&);
   // How much of it may leave now, whole pieces or all that is left.
@@ -86,11 +93,12 @@ class UdpPartialSends {
   Wholes::const_iterator next_again() const;
 
   const UdpPartialCredit credit_;
-  std::uint32_t asked_below_ = 0;
-  std::map<std::uint32_t, std::size_t> early_;  // by ticket, what has left of those that may not have been asked for
+  std::uint64_t asked_below_ = 0;
+  std::map<std::uint64_t, std::size_t> early_;  // by ticket, what has left of those that may not have been asked for
   std::size_t early_bytes_ = 0;                 // of all of them
   Messages messages_;
   Wholes wholes_;
+  std::uint64_t newest_ = 0;  // ticket of those that were added
 };
 
 class UdpPartialReceives {
@@ -111,15 +119,15 @@ class UdpPartialReceives {
 
   // Asks for a message. Where the sender may have waited for this, the wait is told neither as silence of its nor as
   // time that the message took. Takes no memory until something of it comes.
-  void expect(std::uint32_t ticket, std::size_t bytes, Time now = {}) { ask(ticket, bytes, now); }
+  void expect(std::uint64_t ticket, std::size_t bytes, Time now = {}) { ask(ticket, bytes, now); }
   // But for its `reordering`. This, and what follows, asks for the message, too.
-  PartialMessages::Arrival arrival(std::uint32_t ticket, std::size_t bytes);
-  const Message& message(std::uint32_t ticket, std::size_t bytes) { return expected(ticket, bytes).message; }
-  Message take(std::uint32_t ticket, std::size_t bytes);
+  PartialMessages::Arrival arrival(std::uint64_t ticket, std::size_t bytes);
+  const Message& message(std::uint64_t ticket, std::size_t bytes) { return expected(ticket, bytes).message; }
+  Message take(std::uint64_t ticket, std::size_t bytes);
   void give_back(Message);
 
   // Below which ticket all messages have been asked for.
-  std::uint32_t asked_below() const;
+  std::uint64_t asked_below() const;
   // Whether the sender's credit may be used up. It counts what was lost on its way, too.
   bool may_hold_up() const { return early_bytes_ >= credit_.bytes / 4 || early_messages_ >= credit_.messages / 4; }
 
@@ -133,13 +141,13 @@ class UdpPartialReceives {
     bool fits() const { return end <= bytes && (end % PartialMessages::piece_bytes == 0 || end == bytes); }
   };
 
-  Incoming* open(std::uint32_t ticket);
-  Incoming* ask(std::uint32_t ticket, std::size_t bytes, Time now = {});
-  Incoming& expected(std::uint32_t ticket, std::size_t bytes);
+  Incoming* open(std::uint64_t ticket);
+  Incoming* ask(std::uint64_t ticket, std::size_t bytes, Time now = {});
+  Incoming& expected(std::uint64_t ticket, std::size_t bytes);
   void size(Incoming&, std::size_t bytes);
 
   const UdpPartialCredit credit_;
-  std::map<std::uint32_t, Incoming> incoming_;  // by ticket
+  std::map<std::uint64_t, Incoming> incoming_;  // by ticket
   std::size_t early_messages_ = 0;              // of them, and their bytes
   std::size_t early_bytes_ = 0;
   NumberRanges asked_;         // tickets

@@ -268,19 +268,19 @@ class UdpTransport final : public Transport, private PartialMessages {
 
   // ---- PartialMessages.
 
-  void send_once(Rank to, std::uint32_t ticket, ConstBytes message, Pieces pieces) override {
+  void send_once(Rank to, std::uint64_t ticket, ConstBytes message, Pieces pieces) override {
     const Driving driving(*this);
     Peer& peer = this->peer(to);
     peer.connection->partial_sends().add(ticket, message, pieces);
     transmit(peer, driving.now);
   }
 
-  void withdraw(Rank to, std::uint32_t ticket) override {
+  void withdraw(Rank to, std::uint64_t ticket) override {
     const Driving driving(*this);
     this->peer(to).connection->partial_sends().withdraw(ticket);
   }
 
-  void send_whole(Rank to, std::uint32_t ticket, ConstBytes message, std::shared_ptr<const void> memory,
+  void send_whole(Rank to, std::uint64_t ticket, ConstBytes message, std::shared_ptr<const void> memory,
                   std::span<const Pieces> pieces) override {
     const Driving driving(*this);
     Peer& peer = this->peer(to);
@@ -288,7 +288,7 @@ class UdpTransport final : public Transport, private PartialMessages {
     transmit(peer, driving.now);
   }
 
-  ConstBytes look_at(Rank from, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
+  ConstBytes look_at(Rank from, std::uint64_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
     const Driving driving(*this);
     const Message& message = this->peer(from).connection->partial_receives().message(ticket, bytes);
     arrived = message.arrived;
@@ -296,7 +296,7 @@ class UdpTransport final : public Transport, private PartialMessages {
   }
 
   // What is due then, whoever moves packets next sends: one who is woken for what is started, or the keeper.
-  void expect(Rank from, std::uint32_t ticket, std::size_t bytes) override {
+  void expect(Rank from, std::uint64_t ticket, std::size_t bytes) override {
     const std::lock_guard lock(mutex_);
     if (cancelled_ || keeper_.problem()) return;
     const Time now = Clock::now();
@@ -305,7 +305,7 @@ class UdpTransport final : public Transport, private PartialMessages {
     note_due(peer, now);
   }
 
-  Arrival arrival(Rank from, std::uint32_t ticket, std::size_t bytes) override {
+  Arrival arrival(Rank from, std::uint64_t ticket, std::size_t bytes) override {
     Driving driving(*this);
     advance(driving.now);
     Peer& peer = this->peer(from);
@@ -316,7 +316,7 @@ class UdpTransport final : public Transport, private PartialMessages {
     return arrival;
   }
 
-  Message take(Rank from, std::uint32_t ticket, std::size_t bytes) override {
+  Message take(Rank from, std::uint64_t ticket, std::size_t bytes) override {
     const Driving driving(*this);
     return this->peer(from).connection->partial_receives().take(ticket, bytes);
   }

@@ -25,13 +25,13 @@ class AveragesAlone final : public PartialMessages {
  public:
   Arrival::Time average_at{};               // the epoch: not here either
   std::size_t pieces_that_come = SIZE_MAX;  // of an average, its first ones
-  std::map<std::uint32_t, std::size_t> expected;
+  std::map<std::uint64_t, std::size_t> expected;
 
-  void send_once(Rank, std::uint32_t, ConstBytes, Pieces) override {}
-  void withdraw(Rank, std::uint32_t) override {}
-  void send_whole(Rank, std::uint32_t, ConstBytes, std::shared_ptr<const void>, std::span<const Pieces>) override {}
-  void expect(Rank, std::uint32_t ticket, std::size_t bytes) override { expected[ticket] = bytes; }
-  Arrival arrival(Rank, std::uint32_t ticket, std::size_t bytes) override {
+  void send_once(Rank, std::uint64_t, ConstBytes, Pieces) override {}
+  void withdraw(Rank, std::uint64_t) override {}
+  void send_whole(Rank, std::uint64_t, ConstBytes, std::shared_ptr<const void>, std::span<const Pieces>) override {}
+  void expect(Rank, std::uint64_t ticket, std::size_t bytes) override { expected[ticket] = bytes; }
+  Arrival arrival(Rank, std::uint64_t ticket, std::size_t bytes) override {
     EXPECT_EQ(expected[ticket], bytes);
     if (!is_here(ticket)) return {};
     const std::size_t all = pieces_of(bytes);
@@ -41,12 +41,12 @@ class AveragesAlone final : public PartialMessages {
             .end = std::min(all, pieces_that_come),
             .last_is_here = pieces_that_come >= all};
   }
-  ConstBytes look_at(Rank, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
+  ConstBytes look_at(Rank, std::uint64_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
     arrived.assign(pieces_of(bytes), 0);
     if (is_here(ticket)) std::fill_n(arrived.begin(), std::min(arrived.size(), pieces_that_come), std::uint8_t{1});
     return {};
   }
-  Message take(Rank from, std::uint32_t ticket, std::size_t bytes) override {
+  Message take(Rank from, std::uint64_t ticket, std::size_t bytes) override {
     Message message;
     message.bytes.resize(pieces_of(bytes) * piece_bytes);
     look_at(from, ticket, bytes, message.arrived);
@@ -58,7 +58,7 @@ class AveragesAlone final : public PartialMessages {
   void give_back(Rank, Message) override {}
 
  private:
-  bool is_here(std::uint32_t ticket) const { return ticket % 2 == 1 && average_at != Arrival::Time{}; }
+  bool is_here(std::uint64_t ticket) const { return ticket % 2 == 1 && average_at != Arrival::Time{}; }
 };
 
 // Of a rank whose share comes piece by piece, all zeros, but for one that is lost; what is sent to it is noted.
@@ -68,9 +68,9 @@ class ShareThatComes final : public PartialMessages {
   std::size_t here = 0;             // with the lost one
   std::vector<std::uint32_t> sent;  // the pieces of the average, in order
 
-  void send_once(Rank, std::uint32_t, ConstBytes, Pieces) override {}
-  void withdraw(Rank, std::uint32_t) override {}
-  void send_whole(Rank, std::uint32_t, ConstBytes message, std::shared_ptr<const void>,
+  void send_once(Rank, std::uint64_t, ConstBytes, Pieces) override {}
+  void withdraw(Rank, std::uint64_t) override {}
+  void send_whole(Rank, std::uint64_t, ConstBytes message, std::shared_ptr<const void>,
                   std::span<const Pieces> pieces) override {
     average = message;
     for (const auto& [first, count] : pieces)
@@ -81,8 +81,8 @@ class ShareThatComes final : public PartialMessages {
     std::memcpy(&value, average.data() + piece * piece_bytes, sizeof value);
     return value;
   }
-  void expect(Rank, std::uint32_t, std::size_t) override {}
-  Arrival arrival(Rank, std::uint32_t ticket, std::size_t bytes) override {
+  void expect(Rank, std::uint64_t, std::size_t) override {}
+  Arrival arrival(Rank, std::uint64_t ticket, std::size_t bytes) override {
     if (ticket % 2 != 0 || here == 0) return {};
     return {.pieces = here - (here > lost ? 1 : 0),
             .first_at = Clock::now() - 1h,
@@ -90,13 +90,13 @@ class ShareThatComes final : public PartialMessages {
             .end = here,
             .last_is_here = here == pieces_of(bytes)};
   }
-  ConstBytes look_at(Rank, std::uint32_t, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
+  ConstBytes look_at(Rank, std::uint64_t, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
     memory.resize(bytes);
     arrived.assign(pieces_of(bytes), 0);
     for (std::size_t piece = 0; piece < here; ++piece) arrived[piece] = piece != lost;
     return memory;
   }
-  Message take(Rank from, std::uint32_t ticket, std::size_t bytes) override {
+  Message take(Rank from, std::uint64_t ticket, std::size_t bytes) override {
     Message message;
     look_at(from, ticket, bytes, message.arrived);
     message.bytes = memory;
@@ -129,7 +129,7 @@ struct Rank0 {
                         .tolerates_loss = true,
                         .may_differ = true,
                         .lost = lost};
-  std::uint32_t number = 0;
+  std::uint64_t number = 0;
 };
 
 // It has stalled for ten operations, and rank 1 went on and has withdrawn what it had for it.
@@ -152,16 +152,20 @@ TEST(BoundedOperation, ARankThatCatchesUpWaitsForNoShareWhoseSenderHasGoneOn) {
 // The sender of what nobody has asked for stops at its credit: no operation that is started waits until others have
 // got so far that theirs is asked for.
 TEST(BoundedOperation, WhatIsStartedAsksForAllItsMessagesWhateverIsBeforeIt) {
-  Rank0 rank(0.01);
-  std::vector<std::unique_ptr<BoundedOperation>> started;
-  for (std::size_t count = 1; count <= 9; ++count) {
-    started.push_back(std::make_unique<BoundedOperation>(
-        rank.tools, BoundedOperation::call_of(rank.calls, rank.request), rank.request, rank.number++, 0, Rank0::world));
-    const std::map<std::uint32_t, std::size_t>& asked = rank.messages.expected;
-    ASSERT_EQ(asked.size(), 2 * count);
-    EXPECT_EQ(asked.rbegin()->first, 2 * count - 1) << "no ticket is left out";
+  for (const std::uint64_t first : {std::uint64_t{0}, (std::uint64_t{1} << 31) - 4}) {
+    Rank0 rank(0.01);
+    rank.number = first;
+    std::vector<std::unique_ptr<BoundedOperation>> started;
+    for (std::size_t count = 1; count <= 9; ++count) {
+      started.push_back(std::make_unique<BoundedOperation>(rank.tools,
+                                                           BoundedOperation::call_of(rank.calls, rank.request),
+                                                           rank.request, rank.number++, 0, Rank0::world));
+      const std::map<std::uint64_t, std::size_t>& asked = rank.messages.expected;
+      ASSERT_EQ(asked.size(), 2 * count);
+      EXPECT_EQ(asked.rbegin()->first, 2 * (first + count) - 1) << "no ticket is left out";
+    }
+    EXPECT_NE(started[0]->advance(*rank.transports[0], false), Progress::done);
   }
-  EXPECT_NE(started[0]->advance(*rank.transports[0], false), Progress::done);
 }
 
 TEST(BoundedOperation, AveragesLeaveWhileTheShareStillComes) {

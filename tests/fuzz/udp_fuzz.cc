@@ -70,11 +70,11 @@ class Partial {
     connection_.partial_sends().add_whole(ticket_++, memory, nullptr, {pieces / 2, pieces - pieces / 2});
     connection_.partial_sends().add_whole(ticket_ - 1, memory, nullptr, {0, pieces / 2});
   }
-  void expect(UdpConnection::Time now, std::uint32_t ticket) {
+  void expect(UdpConnection::Time now, std::uint64_t ticket) {
     if (ticket < tickets) connection_.expect(now, ticket, bytes);
   }
   // Of the ticket that a packet named. A message that cannot be what is due ends the operation, and so the connection.
-  bool receive(std::uint32_t ticket) {
+  bool receive(std::uint64_t ticket) {
     UdpPartialReceives& receives = connection_.partial_receives();
     if (ticket >= tickets || taken_[ticket]) return true;
     try {
@@ -97,7 +97,7 @@ class Partial {
   static constexpr std::size_t tickets = 8;
   static constexpr std::size_t bytes = 2500;
   UdpConnection& connection_;
-  std::uint32_t ticket_ = 0;
+  std::uint64_t ticket_ = 0;
   std::array<bool, tickets> taken_{};
 };
 

@@ -25,10 +25,10 @@ using support::UdpPath;
 constexpr std::size_t piece = PartialMessages::piece_bytes;
 
 // All of a message.
-void add(UdpPartialSends& sends, std::uint32_t ticket, ConstBytes message) {
+void add(UdpPartialSends& sends, std::uint64_t ticket, ConstBytes message) {
   sends.add(ticket, message, {0, PartialMessages::pieces_of(message.size())});
 }
-void add_whole(UdpPartialSends& sends, std::uint32_t ticket, ConstBytes message) {
+void add_whole(UdpPartialSends& sends, std::uint64_t ticket, ConstBytes message) {
   const auto copy = std::make_shared<std::vector<std::byte>>(message.begin(), message.end());
   sends.add_whole(ticket, *copy, copy, {0, PartialMessages::pieces_of(message.size())});
 }
@@ -310,6 +310,36 @@ TEST(UdpPartial, of_what_nobody_has_asked_for_no_more_leaves_than_there_is_credi
   EXPECT_EQ(leaves(), (std::vector{place(3, 0), place(4, 0)})) << "three messages in all";
   sends.asked_below(3);
   EXPECT_EQ(leaves(), (std::vector{place(5, 0)}));
+}
+
+TEST(UdpPartial, messages_go_on_when_the_32_bits_that_packets_have_for_tickets_are_used_up) {
+  UdpPath path({.loss = 0.1, .reordered = 0.1, .seed = 3});
+  const auto message = random_bytes(20 * piece + 1, 1);
+  constexpr std::uint64_t all = std::uint64_t{1} << 32;
+  for (const std::uint64_t ticket : {std::uint64_t{0}, all / 4, all / 2, 3 * all / 4, all - 1, all, all + 1}) {
+    const auto arrival = [&] { return path.end(1).arrival(path.now(), ticket, message.size()); };
+    EXPECT_EQ(arrival().pieces, 0U) << ticket;
+    add_whole(path.end(0).partial_sends(), ticket, message);
+    EXPECT_TRUE(path.run([&] { return arrival().pieces == 21 && path.end(0).unacknowledged() == 0; }, 60)) << ticket;
+    const auto received = path.end(1).partial_receives().take(ticket, message.size());
+    EXPECT_TRUE(std::equal(message.begin(), message.end(), received.bytes.begin()));
+  }
+}
+
+TEST(UdpPartial, credit_goes_on_when_the_32_bits_that_acknowledgements_have_for_tickets_are_used_up) {
+  const auto bytes = random_bytes(piece, 1);
+  constexpr std::uint64_t all = std::uint64_t{1} << 32;
+  UdpPartialSends sends({.bytes = piece, .messages = 1});
+  for (const std::uint32_t lower : {1U << 30, 2U << 30, 3U << 30, 1U}) sends.asked_below(lower);
+  for (std::uint64_t ticket = all; ticket < all + 3; ++ticket) add(sends, ticket, bytes);
+  sends.sent(sends.next(piece));
+  EXPECT_FALSE(sends.waits_for_credit()) << "it had been asked for";
+  sends.sent(sends.next(piece));
+  EXPECT_TRUE(sends.waits_for_credit());
+  sends.asked_below(0xffffffff);
+  EXPECT_TRUE(sends.waits_for_credit()) << "that was said before";
+  sends.asked_below(2);
+  EXPECT_FALSE(sends.waits_for_credit());
 }
 
 // The receiver asks late for a message that is longer than the credit: nothing of it is lost for that.
