@@ -51,6 +51,7 @@ void UdpKeeper::run() {
     Time now, next;
     try {
       const std::lock_guard lock(mutex_);
+      if (others_sleep_) continue;  // since it was asked: nobody would wake them for what came meanwhile
       until_ = Time::min();
       now = Clock::now();
       until_ = next = advance_(now);

@@ -32,7 +32,7 @@ class UdpKeeper {
 
   // Somebody else moves packets. Any thread.
   void driven(Time now) { driven_at_.store(now.time_since_epoch().count(), std::memory_order_relaxed); }
-  // … and is the one who sleeps until some arrive. Any thread.
+  // … and is the one who sleeps until some arrive: said with `mutex` held, and taken back by any thread.
   void others_sleep(bool they_do) { others_sleep_ = they_do; }
 
   // With `mutex` held: packets are due then, which the keeper may not know of.

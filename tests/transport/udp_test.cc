@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <iterator>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <thread>
@@ -16,6 +18,7 @@
 #include "support/refusal.h"
 #include "transport/slow_line.h"
 #include "transport/udp_address.h"
+#include "transport/udp_keeper.h"
 #include "transport/udp_packet.h"
 #include "transport/udp_socket.h"
 #include "transport/udp_world.h"
@@ -256,6 +259,29 @@ TEST(Udp, WhenAPacketArrivedIsKnownByWhoeverReadsItLate) {
     ASSERT_EQ(count, 2U);
   }
   EXPECT_TRUE(all_known);
+}
+
+// It would take what has come from under them.
+TEST(UdpKeeper, LeavesPacketsToThoseWhoWentToSleepWhileItWaitedForThem) {
+  const transport::UdpSocket socket("127.0.0.1");
+  std::mutex mutex;
+  std::atomic<int> moves = 0;
+  transport::UdpKeeper keeper(socket, mutex, [&](Clock::time_point) {
+    ++moves;
+    return Clock::time_point::max();
+  });
+  {
+    const std::lock_guard lock(mutex);
+    keeper.start();
+    std::this_thread::sleep_for(50ms);  // it is there by now
+    keeper.others_sleep(true);
+  }
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(moves, 0);
+  keeper.others_sleep(false);
+  const auto until = Clock::now() + tcp_patience;
+  while (moves == 0 && Clock::now() < until) std::this_thread::sleep_for(1ms);
+  EXPECT_GT(moves, 0);
 }
 
 class UdpStrangers : public testing::TestWithParam<bool> {};
