@@ -39,8 +39,9 @@ std::optional<UdpAddress> UdpAddress::parse(std::string_view text) {
 }
 
 std::vector<std::string> UdpAddress::candidates(const std::string& own_host) const {
-  if (!meeting.host.empty() && meeting.host == own_host) return {"127.0.0.1"};
-  return meeting.ips;
+  std::vector<std::string> result = meeting.ips;
+  if (!meeting.host.empty() && meeting.host == own_host) result.insert(result.begin(), "127.0.0.1");
+  return result;
 }
 
 }  // namespace ranvier::transport

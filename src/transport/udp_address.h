@@ -21,7 +21,7 @@ struct UdpAddress {
   std::string text() const;
   // Empty if it is not the text of an address of this version.
   static std::optional<UdpAddress> parse(std::string_view text);
-  // Where a process of host `own_host` should try.
+  // Where a process of host `own_host` should try, best first.
   std::vector<std::string> candidates(const std::string& own_host) const;
 };
 

@@ -45,11 +45,7 @@ UdpAddress UdpMeeting::address() const {
   return address;
 }
 
-// Both ends come to the same answer: a connection that only one of them asks for would never stand.
-bool UdpMeeting::may_leave_the_host(const UdpAddress& own, const UdpAddress& peer) const {
-  return options_.security.encrypt_everywhere || own.meeting.host.empty() || own.meeting.host != peer.meeting.host;
-}
-
+// With ranks of the same host, too: whether what is sent them leaves it is known from where they were reached.
 std::vector<std::optional<UdpSecrets>> UdpMeeting::connect(const std::vector<UdpAddress>& addresses,
                                                            std::chrono::steady_clock::time_point deadline) {
   const UdpAddress& own = addresses[static_cast<std::size_t>(info_.rank)];
@@ -64,7 +60,7 @@ std::vector<std::optional<UdpSecrets>> UdpMeeting::connect(const std::vector<Udp
                               own.meeting.port == 0 ? rank : info_.rank, own.meeting.port == 0 ? info_.rank : rank),
                   rank);
     texts.push_back(peer.meeting.text());
-    if (rank != info_.rank && may_leave_the_host(own, peer)) links.push_back({.peer = rank});
+    if (rank != info_.rank) links.push_back({.peer = rank});
   }
   std::vector<std::optional<UdpSecrets>> secrets(addresses.size());
   if (!meeting_) return secrets;

@@ -30,8 +30,6 @@ class UdpMeeting {
                                                  std::chrono::steady_clock::time_point deadline);
 
  private:
-  bool may_leave_the_host(const UdpAddress& own, const UdpAddress& peer) const;
-
   const WorldInfo info_;
   const UdpOptions options_;
   const std::uint64_t key_;

@@ -265,5 +265,14 @@ TEST_F(TwoRanks, AreMissedAsLongAsNothingIsProven) {
   }
 }
 
+// Of hosts that are clones of one machine each takes the others for itself: loopback is not all that is tried.
+TEST(UdpAddress, LoopbackIsForTheSameHostOnly) {
+  UdpAddress address;
+  address.meeting.host = "boot/42";
+  address.meeting.ips = {"10.0.0.1"};
+  EXPECT_THAT(address.candidates("boot/42"), testing::ElementsAre("127.0.0.1", "10.0.0.1"));
+  EXPECT_THAT(address.candidates("boot/43"), testing::ElementsAre("10.0.0.1"));
+}
+
 }  // namespace
 }  // namespace ranvier::transport
