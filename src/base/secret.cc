@@ -1,16 +1,25 @@
 #include "base/secret.h"
 
 #include <fmt/format.h>
+#include <sys/random.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
-#include <random>
+#include <cstring>
+
+#include "ranvier/error.h"
 
 namespace ranvier {
 
 void fill_with_random(Bytes into) {
-  std::random_device random;
-  for (std::byte& byte : into) byte = static_cast<std::byte>(random());
+  while (!into.empty()) {
+    const ssize_t got = getrandom(into.data(), into.size(), 0);
+    if (got >= 0)
+      into = into.subspan(static_cast<std::size_t>(got));
+    else if (errno != EINTR)
+      throw Error(ErrorKind::config, fmt::format("the kernel gives no random bytes: {}", std::strerror(errno)));
+  }
 }
 
 std::string hex(ConstBytes bytes) {

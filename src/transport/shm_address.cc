@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <random>
+#include <span>
 #include <vector>
 
 #include "base/host.h"
+#include "base/secret.h"
 #include "base/split.h"
 #include "ranvier/text.h"
 #include "ranvier/transport.h"
@@ -53,9 +54,9 @@ std::string shm_host(std::string_view node) {
 }
 
 std::array<std::uint64_t, 2> new_segment_token() {
-  std::random_device device;  // the kernel's generator
-  const auto word = [&] { return std::uint64_t{device()} << 32 | device(); };
-  return {word(), word()};
+  std::array<std::uint64_t, 2> token;
+  fill_with_random(std::as_writable_bytes(std::span(token)));
+  return token;
 }
 
 }  // namespace ranvier::transport

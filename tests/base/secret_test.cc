@@ -1,9 +1,34 @@
 #include "base/secret.h"
 
 #include <gtest/gtest.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <set>
+
+namespace {
+
+bool kernel_counts = false;  // instead of giving random bytes: three at a time, and a signal comes before each of them
+std::uint8_t counted = 0;
+int kernel_calls = 0;
+
+}  // namespace
+
+// In front of the C library's.
+extern "C" ssize_t getrandom(void* into, std::size_t bytes, unsigned flags) {
+  if (!kernel_counts) return syscall(SYS_getrandom, into, bytes, flags);
+  if (++kernel_calls % 2 == 1) {
+    errno = EINTR;
+    return -1;
+  }
+  bytes = std::min<std::size_t>(bytes, 3);
+  for (std::size_t i = 0; i < bytes; ++i) static_cast<std::uint8_t*>(into)[i] = ++counted;
+  return static_cast<ssize_t>(bytes);
+}
 
 namespace ranvier {
 namespace {
@@ -22,6 +47,14 @@ TEST(Secret, ComesBackFromItsDigits) {
     all.insert(digits);
   }
   EXPECT_EQ(all.size(), 100U);
+}
+
+TEST(Secret, IsOfTheKernelsGeneratorAndAllOfIt) {
+  std::array<std::byte, 8> secret{};
+  kernel_counts = true;
+  fill_with_random(secret);
+  kernel_counts = false;
+  EXPECT_EQ(hex(secret), "0102030405060708");
 }
 
 TEST(Secret, NothingButItsDigitsIsTaken) {
