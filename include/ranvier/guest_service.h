@@ -28,8 +28,8 @@ struct GuestOptions {
   GuestLimits limits = {};
 };
 
-// What guests may ask for. Called by threads of the service, by several of them at once, and may block. What they throw
-// is told to the guest.
+// What guests may ask for. Called by a thread of the service, for one guest after the other, and may block. What they
+// throw is told to the guest.
 struct GuestCalls {
   struct Push {
     std::uint64_t number = 0;
@@ -42,10 +42,14 @@ struct GuestCalls {
   std::function<void(Rank guest, const Push& push, std::span<const float> gradient)> push;
 };
 
+// Calls wait until open(). At the end those that wait are told that the job ends.
 class GuestService {
  public:
   virtual ~GuestService() = default;
   virtual std::uint16_t port() const = 0;
+  virtual void open() = 0;
+  // From when this returns nobody is called for until open().
+  virtual void close() = 0;
 };
 
 // Throws Error{usage} without certificates unless `insecure` allows it, on loopback too: others may be on this host.

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "ranvier/error.h"
@@ -20,46 +18,17 @@ class ParameterGuests::Impl {
         held_(parameters),
         service_(guest_service({.parameters = parameters,
                                 .guests = ParameterServer::most_guests,
-                                .pull = [this](Rank guest, std::span<float> into) { pull(guest, into); },
+                                .pull = [this](Rank guest, std::span<float> into) { server_.pull_for(guest, into); },
                                 .push = [this](Rank guest, const GuestCalls::Push& push,
                                                std::span<const float> gradient) { this->push(guest, push, gradient); }},
                                options)) {}
-  ~Impl() {
-    {
-      const std::lock_guard lock(mutex_);
-      is_over_ = true;
-    }
-    changed_.notify_all();
-    service_.reset();
-  }
 
   std::uint16_t port() const { return service_->port(); }
-  void open() {
-    {
-      const std::lock_guard lock(mutex_);
-      is_open_ = true;
-    }
-    changed_.notify_all();
-  }
-  void close() {
-    const std::lock_guard lock(mutex_);
-    is_open_ = false;
-  }
+  void open() { service_->open(); }
+  void close() { service_->close(); }
 
  private:
-  // The lock is held as long as a call is under way.
-  std::unique_lock<std::mutex> turn() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return is_open_ || is_over_; });
-    if (is_over_) throw Error(ErrorKind::aborted, "the job ends");
-    return lock;
-  }
-  void pull(Rank guest, std::span<float> into) {
-    const auto lock = turn();
-    server_.pull_for(guest, into);
-  }
   void push(Rank guest, const GuestCalls::Push& push, std::span<const float> gradient) {
-    const auto lock = turn();
     // Servers take one that is not above the last for that one sent again.
     std::uint64_t& last = last_[static_cast<std::size_t>(guest)];
     if (push.number < last)
@@ -72,9 +41,6 @@ class ParameterGuests::Impl {
   }
 
   ParameterServer& server_;
-  std::mutex mutex_;  // of all until the next gap
-  std::condition_variable changed_;
-  bool is_open_ = false, is_over_ = false;
   std::array<std::uint64_t, ParameterServer::most_guests> last_{};  // numbers of their pushes
   std::vector<float> held_;                                         // what a push leaves, which nobody asks for
 

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -43,13 +44,20 @@ class GuestDoor : public ::testing::Test {
     if (const std::string why = missing_guest_service(); !why.empty()) GTEST_SKIP() << why;
   }
 
+  void begin_to_serve(const GuestLimits& limits = {}, const std::string& ip = "127.0.0.1") {
+    service_ = guest_service({.parameters = count,
+                              .guests = 64,
+                              .pull =
+                                  [this](Rank, std::span<float> into) {
+                                    ++pulls_;
+                                    std::memcpy(into.data(), parameters.data(), parameters.size());
+                                  },
+                              .push = [this](Rank, const GuestCalls::Push&, std::span<const float>) { ++pushes_; }},
+                             {.interface_address = ip, .security = {.insecure = true}, .limits = limits});
+  }
   void serve(const GuestLimits& limits = {}, const std::string& ip = "127.0.0.1") {
-    service_ = guest_service(
-        {.parameters = count,
-         .guests = 16,
-         .pull = [](Rank, std::span<float> into) { std::memcpy(into.data(), parameters.data(), parameters.size()); },
-         .push = [this](Rank, const GuestCalls::Push&, std::span<const float>) { ++pushes_; }},
-        {.interface_address = ip, .security = {.insecure = true}, .limits = limits});
+    begin_to_serve(limits, ip);
+    service_->open();
   }
 
   std::unique_ptr<Http2Caller> guest(const std::string& ip = "127.0.0.1") const {
@@ -61,11 +69,14 @@ class GuestDoor : public ::testing::Test {
     return crowd;
   }
 
-  // What is said to a pull of guest 3.
-  static std::string pull(Http2Caller& guest) {
-    const std::size_t call = guest.begin(pull_path);
-    guest.send_message(call, "\x08\x03", true);
-    return guest.answer(call, patience);
+  static std::size_t begin_pull(Http2Caller& caller, char guest = 3) {
+    const std::size_t call = caller.begin(pull_path);
+    caller.send_message(call, fmt::format("\x08{}", guest), true);
+    return call;
+  }
+  // What is said to it.
+  static std::string pull(Http2Caller& caller, char guest = 3) {
+    return caller.answer(begin_pull(caller, guest), patience);
   }
   // One gradient of `share` 1 and `rate` 1; the call stays open until end_push().
   static std::size_t begin_push(Http2Caller& caller, char guest = 5) {
@@ -90,14 +101,14 @@ class GuestDoor : public ::testing::Test {
     ADD_FAILURE() << "none of two pushes of a guest was refused";
     return calls[0];
   }
-  static std::string end_push(Http2Caller& caller, std::size_t call) {
+  static std::string end_push(Http2Caller& caller, std::size_t call, std::chrono::milliseconds limit = patience) {
     const std::size_t bytes = (count - 1) * sizeof(float);
     const std::string values(bytes, '\0');
     caller.send_message(call, fmt::format("\x28\x01\x32{}{}", static_cast<char>(bytes), values), true);
-    return caller.answer(call, patience);
+    return caller.answer(call, limit);
   }
 
-  std::atomic<int> pushes_ = 0;
+  std::atomic<int> pulls_ = 0, pushes_ = 0;
   std::unique_ptr<GuestService> service_;
 };
 
@@ -207,6 +218,75 @@ TEST_F(GuestDoor, CallsOfTooManyAreRefusedByASentence) {
   EXPECT_TRUE(is_refused(*last));
   for (const std::size_t call : calls.front()) EXPECT_NE(end_push(*callers.front(), call), "");
   EXPECT_TRUE(gets_through(*last));
+}
+
+// gRPC's own threads, of which there are at most 16, stay free to hear what else is said.
+TEST_F(GuestDoor, WhoWaitsIsHeardAndKeepsNobodyElseFromIt) {
+  begin_to_serve();
+  std::vector<std::pair<std::unique_ptr<Http2Caller>, std::size_t>> waiting;
+  const auto begin_pulls = [&] {
+    for (char number = 0; number < 32; ++number) {
+      auto caller = guest();
+      const std::size_t call = begin_pull(*caller, number);
+      waiting.emplace_back(std::move(caller), call);
+    }
+  };
+  const auto answers = [&] {
+    for (const auto& [caller, call] : waiting) EXPECT_THAT(caller->answer(call, patience), HasSubstr(parameters));
+    waiting.clear();
+  };
+  const auto all_are_heard = [&] {
+    for (const auto& [caller, call] : waiting)
+      if (!caller->is_heard(patience)) return false;
+    const auto another = guest();
+    return pull(*another, 64).find("guest 64 is not from 0 to 63") != std::string::npos;
+  };
+  begin_pulls();
+  ASSERT_TRUE(all_are_heard());
+  EXPECT_EQ(pulls_, 0);
+  service_->open();
+  answers();
+
+  service_->close();
+  begin_pulls();
+  ASSERT_TRUE(all_are_heard()) << "once more";
+  EXPECT_EQ(pulls_, 32);
+  service_->open();
+  answers();
+}
+
+TEST_F(GuestDoor, WhoLeavesWhileItWaitsIsForgotten) {
+  begin_to_serve({.calling = 1});
+  auto leaver = guest();
+  const auto next = guest();
+  end_push(*leaver, begin_counted_push(*leaver), {});
+  begin_pull(*leaver);
+  ASSERT_TRUE(leaver->is_heard(patience));
+  EXPECT_THAT(pull(*next, 64), HasSubstr("1 connections have calls under way"));
+  leaver.reset();
+  const auto comes_in = [&] {
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (std::chrono::steady_clock::now() < until)
+      if (pull(*next, 64).find("guest 64 is not") != std::string::npos) return true;
+    return false;
+  };
+  ASSERT_TRUE(comes_in());
+  const std::size_t call = begin_pull(*next);
+  service_->open();
+  EXPECT_THAT(next->answer(call, patience), HasSubstr(parameters));
+  EXPECT_EQ(pulls_, 1);
+  EXPECT_EQ(pushes_, 0);
+}
+
+TEST_F(GuestDoor, WhoWaitsIsToldOfTheEnd) {
+  begin_to_serve();
+  const auto caller = guest(), another = guest();
+  const std::size_t call = begin_pull(*caller), push = begin_counted_push(*another);
+  end_push(*another, push, {});
+  EXPECT_TRUE(caller->is_heard(patience) && another->is_heard(patience));
+  std::jthread ending([this] { service_.reset(); });
+  EXPECT_THAT(caller->answer(call, patience), HasSubstr("the job ends"));
+  EXPECT_THAT(another->answer(push, patience), HasSubstr("the job ends"));
 }
 
 }  // namespace

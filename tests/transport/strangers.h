@@ -64,6 +64,16 @@ class Http2Caller {
               std::string(1, '\0') + big_endian(message.size(), 4) + std::string(message)));
   }
 
+  // Whether a ping is answered.
+  bool is_heard(std::chrono::milliseconds limit) {
+    const std::size_t before = pongs_;
+    say(frame(ping, 0, 0, std::string(8, '?')));
+    const auto until = std::chrono::steady_clock::now() + limit;
+    while (pongs_ == before && std::chrono::steady_clock::now() < until && !is_closed())
+      hear(std::chrono::milliseconds(5));
+    return pongs_ > before;
+  }
+
   // Takes in what comes within `limit`. How many calls have ended by it.
   std::size_t hear(std::chrono::milliseconds limit) {
     pollfd ready{socket_.get(), POLLIN, 0};
@@ -78,6 +88,7 @@ class Http2Caller {
       if (type == data || type == headers) answers_[call] += heard_.substr(head_bytes, number(0, 3));
       if (type == reset || (type == headers && (flags & end_of_stream) != 0)) ended += open_.erase(call);
       if (type == settings && (flags & acknowledged) == 0) say(frame(settings, acknowledged, 0, ""));
+      if (type == ping && (flags & acknowledged) != 0) ++pongs_;
       if (type == ping && (flags & acknowledged) == 0) say(frame(ping, acknowledged, 0, heard_.substr(head_bytes, 8)));
     }
     return ended;
@@ -129,6 +140,7 @@ class Http2Caller {
   const Fd socket_;
   std::set<std::size_t> open_;
   std::size_t next_ = 1;
+  std::size_t pongs_ = 0;
   std::string heard_;
   std::map<std::size_t, std::string> answers_;  // by call
 };

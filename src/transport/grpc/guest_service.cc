@@ -18,6 +18,7 @@
 #include "transport/grpc/grpc_server.h"
 #include "transport/grpc/guest_door.h"
 #include "transport/grpc/guest_messages.h"
+#include "transport/grpc/guest_turns.h"
 #include "transport/grpc/spare_vectors.h"
 #include "transport/module.h"
 
@@ -52,35 +53,74 @@ class Pieces {
   std::vector<ConstBytes> bytes_;
 };
 
-class Pull final : public Reactor {
+grpc::Status has_left() { return {grpc::StatusCode::CANCELLED, "the guest has left"}; }
+
+class Call : public Reactor, private GuestTurns::Waiting {
  public:
-  Pull(const GuestCalls& calls, SpareVectors& spare, std::unique_ptr<GuestDoor::Call> call)
-      : calls_(calls), spare_(spare), call_(std::move(call)) {
+  void OnCancel() override {
+    if (turns_.withdraw(*this)) end(has_left());
+  }
+  void OnDone() override { delete this; }
+
+ protected:
+  Call(GuestTurns& turns, const grpc::GenericCallbackServerContext& context, std::unique_ptr<GuestDoor::Call> counted)
+      : turns_(turns), context_(context), counted_(std::move(counted)) {}
+
+  bool is_cancelled() const { return context_.IsCancelled(); }
+  void await_turn() {
+    turns_.add(*this);
+    if (is_cancelled()) OnCancel();  // which may have come too early
+  }
+  virtual void serve() = 0;  // throws what the guest is told
+  virtual void end(const grpc::Status& status) { Finish(status); }
+
+ private:
+  void take_turn() override {
+    try {
+      serve();
+    } catch (const std::exception& problem) {
+      end(status_of(problem));
+    }
+  }
+  void miss_turn() override { end({grpc::StatusCode::UNAVAILABLE, "the job ends"}); }
+
+  GuestTurns& turns_;
+  const grpc::GenericCallbackServerContext& context_;
+  const std::unique_ptr<GuestDoor::Call> counted_;
+};
+
+class Pull final : public Call {
+ public:
+  Pull(const GuestCalls& calls, SpareVectors& spare, GuestTurns& turns,
+       const grpc::GenericCallbackServerContext& context, std::unique_ptr<GuestDoor::Call> counted)
+      : Call(turns, context, std::move(counted)), calls_(calls), spare_(spare) {
     StartRead(&message_);
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return Finish({grpc::StatusCode::CANCELLED, "the guest has left"});
+    if (!ok) return end(has_left());
     try {
-      const Rank guest = read_pull(Pieces(message_).bytes(), calls_.guests);
-      values_ = spare_.take();
-      calls_.pull(guest, *values_);
+      guest_ = read_pull(Pieces(message_).bytes(), calls_.guests);
     } catch (const std::exception& problem) {
-      return Finish(status_of(problem));
+      return end(status_of(problem));
     }
-    write();
+    await_turn();
   }
   void OnWriteDone(bool ok) override {
-    if (!ok) return Finish({grpc::StatusCode::CANCELLED, "the guest has left"});
+    if (!ok) return end(has_left());
     write();
   }
-  void OnDone() override { delete this; }
 
  private:
+  void serve() override {
+    values_ = spare_.take();
+    calls_.pull(guest_, *values_);
+    write();
+  }
   // From where the values are; gRPC keeps them as long as it needs them.
   void write() {
     const std::size_t count = std::min(piece_values, values_->size() - first_);
-    if (count == 0) return Finish(grpc::Status::OK);
+    if (count == 0) return end(grpc::Status::OK);
     WireHead head;
     head.add(1, values_->size());
     head.add(2, first_);
@@ -96,7 +136,7 @@ class Pull final : public Reactor {
 
   const GuestCalls& calls_;
   SpareVectors& spare_;
-  const std::unique_ptr<GuestDoor::Call> call_;
+  Rank guest_ = 0;
   grpc::ByteBuffer message_, reply_;
   std::shared_ptr<std::vector<float>> values_;
   std::size_t first_ = 0;
@@ -120,14 +160,13 @@ class PushingGuests {
   std::set<Rank> guests_;
 };
 
-class Push final : public Reactor {
+class Push final : public Call {
  public:
-  Push(const GuestCalls& calls, PushingGuests& pushing, const grpc::GenericCallbackServerContext& context,
-       std::unique_ptr<GuestDoor::Call> call)
-      : calls_(calls),
+  Push(const GuestCalls& calls, PushingGuests& pushing, GuestTurns& turns,
+       const grpc::GenericCallbackServerContext& context, std::unique_ptr<GuestDoor::Call> counted)
+      : Call(turns, context, std::move(counted)),
+        calls_(calls),
         pushing_(pushing),
-        context_(context),
-        call_(std::move(call)),
         push_(calls.parameters, calls.guests) {
     StartRead(&message_);
   }
@@ -143,19 +182,21 @@ class Push final : public Reactor {
                            push_.guest())});
         return StartRead(&message_);
       }
-      if (context_.IsCancelled()) return end({grpc::StatusCode::CANCELLED, "the guest has left"});
+      if (is_cancelled()) return end(has_left());
       push_.demand_all();
-      calls_.push(push_.guest(), push_.push(), push_.gradient());
     } catch (const std::exception& problem) {
       return end(status_of(problem));
     }
-    end(grpc::Status::OK);
+    await_turn();
   }
-  void OnDone() override { delete this; }
 
  private:
+  void serve() override {
+    calls_.push(push_.guest(), push_.push(), push_.gradient());
+    end(grpc::Status::OK);
+  }
   // The guest's next push may come as soon as it hears of this.
-  void end(const grpc::Status& status) {
+  void end(const grpc::Status& status) override {
     if (std::exchange(is_counted_, false)) pushing_.end(push_.guest());
     if (!status.ok()) return Finish(status);
     const grpc::Slice nothing;
@@ -165,8 +206,6 @@ class Push final : public Reactor {
 
   const GuestCalls& calls_;
   PushingGuests& pushing_;
-  const grpc::GenericCallbackServerContext& context_;
-  const std::unique_ptr<GuestDoor::Call> call_;
   GuestPush push_;
   bool is_counted_ = false;  // among pushing_
   grpc::ByteBuffer message_, reply_;
@@ -202,6 +241,7 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
   }
   ~Service() override {
     door_->close();
+    turns_.end();
     server_->Shutdown(std::chrono::system_clock::now() + farewell);
     server_->Wait();
   }
@@ -209,6 +249,8 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
   Service& operator=(const Service&) = delete;
 
   std::uint16_t port() const override { return port_; }
+  void open() override { turns_.open(); }
+  void close() override { turns_.close(); }
 
  private:
   static Fd listen(const GuestOptions& options) {
@@ -228,15 +270,16 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
           {grpc::StatusCode::RESOURCE_EXHAUSTED,
            fmt::format("{} connections have calls under way, and no more may; call again when some have ended",
                        limits_.calling)});
-    if (pulls) return new Pull(calls_, spare_, std::move(call));
-    return new Push(calls_, pushing_, *context, std::move(call));
+    if (pulls) return new Pull(calls_, spare_, turns_, *context, std::move(call));
+    return new Push(calls_, pushing_, turns_, *context, std::move(call));
   }
 
   const GuestCalls calls_;
   const GuestLimits limits_;
   SpareVectors spare_;
   PushingGuests pushing_;
-  std::unique_ptr<GuestDoor> door_;  // outlives the server's calls
+  GuestTurns turns_;
+  std::unique_ptr<GuestDoor> door_;  // outlives the server's calls, as all before it
   std::unique_ptr<grpc::Server> server_;
   std::uint16_t port_ = 0;
 };
