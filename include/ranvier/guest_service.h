@@ -15,10 +15,12 @@
 namespace ranvier {
 
 // Connections that a service keeps, those of guests with calls under way and those of others. A call of one more is
-// refused; of more idle ones the one that has been idle for longest is closed.
+// refused; of more idle ones the one that has been idle for longest is closed. Where messages that have come in part
+// take more memory than `unread_bytes`, calls of some of them end.
 struct GuestLimits {
   std::size_t calling = 128;
   std::size_t idle = 64;
+  std::size_t unread_bytes = 256 << 20;
 };
 
 struct GuestOptions {

@@ -23,7 +23,7 @@ struct ModuleOptions {
   PortRange ports = {};                // likewise
 };
 
-inline constexpr int module_abi = 6;  // raise with any change here or in guest_service.h
+inline constexpr int module_abi = 7;  // raise with any change here or in guest_service.h
 
 // The one symbol that a module defines: `extern "C" const TransportModule ranvier_transport_module`.
 struct TransportModule {

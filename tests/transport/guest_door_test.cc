@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <malloc.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -44,8 +45,8 @@ class GuestDoor : public ::testing::Test {
     if (const std::string why = missing_guest_service(); !why.empty()) GTEST_SKIP() << why;
   }
 
-  void begin_to_serve(const GuestLimits& limits = {}, const std::string& ip = "127.0.0.1") {
-    service_ = guest_service({.parameters = count,
+  void begin_to_serve(const GuestLimits& limits = {}, const std::string& ip = "127.0.0.1", std::size_t values = count) {
+    service_ = guest_service({.parameters = values,
                               .guests = 64,
                               .pull =
                                   [this](Rank, std::span<float> into) {
@@ -86,19 +87,25 @@ class GuestDoor : public ::testing::Test {
         call, fmt::format("\x08{}\x10\x01\x19{}\x21{}\x32\x04{}", guest, one, one, std::string(4, '\0')), false);
     return call;
   }
-  // The same, once it has come to where pushes are counted. Calls of one connection may be taken up in any order, so
+  // The same, once they have come to where they are counted. Calls of one connection may be taken up in any order, so
   // that an answer to one of them says nothing of those before it; but of two pushes of one guest one is refused as
-  // soon as the other has begun.
+  // soon as the other has begun, and so it is with pulls.
   static std::size_t begin_counted_push(Http2Caller& caller, char guest = 5) {
-    const std::array calls{begin_push(caller, guest), begin_push(caller, guest)};
+    return that_is_counted(caller, guest, "push", {begin_push(caller, guest), begin_push(caller, guest)});
+  }
+  static std::size_t begin_counted_pull(Http2Caller& caller, char guest = 3) {
+    return that_is_counted(caller, guest, "pull", {begin_pull(caller, guest), begin_pull(caller, guest)});
+  }
+  static std::size_t that_is_counted(Http2Caller& caller, char guest, std::string_view kind,
+                                     const std::array<std::size_t, 2>& calls) {
     for (const auto until = std::chrono::steady_clock::now() + patience; std::chrono::steady_clock::now() < until;)
       for (const std::size_t i : {0, 1}) {
         const std::string said = caller.answer(calls[i], 5ms);
         if (said.empty()) continue;
-        EXPECT_THAT(said, HasSubstr(fmt::format("a push of guest {} is under way", static_cast<int>(guest))));
+        EXPECT_THAT(said, HasSubstr(fmt::format("a {} of guest {} is under way", kind, static_cast<int>(guest))));
         return calls[1 - i];
       }
-    ADD_FAILURE() << "none of two pushes of a guest was refused";
+    ADD_FAILURE() << "neither " << kind << " was refused";
     return calls[0];
   }
   static std::string end_push(Http2Caller& caller, std::size_t call, std::chrono::milliseconds limit = patience) {
@@ -287,6 +294,77 @@ TEST_F(GuestDoor, WhoWaitsIsToldOfTheEnd) {
   std::jthread ending([this] { service_.reset(); });
   EXPECT_THAT(caller->answer(call, patience), HasSubstr("the job ends"));
   EXPECT_THAT(another->answer(push, patience), HasSubstr("the job ends"));
+}
+
+TEST_F(GuestDoor, AGuestHasOnePullUnderWay) {
+  begin_to_serve();
+  const auto caller = guest(), another = guest();
+  const std::size_t first = begin_counted_pull(*caller), second = begin_counted_pull(*caller, 4);
+  EXPECT_THAT(pull(*another), HasSubstr("a pull of guest 3 is under way; wait for its end"));
+  const std::size_t push = begin_counted_push(*another, 3);  // beside it
+  service_->open();
+  EXPECT_THAT(caller->answer(first, patience), HasSubstr(parameters));
+  EXPECT_THAT(caller->answer(second, patience), HasSubstr(parameters));
+  for (int round = 0; round < 20; ++round) EXPECT_THAT(pull(*another), HasSubstr(parameters)) << round;
+  EXPECT_NE(end_push(*another, push), "");
+  EXPECT_EQ(pushes_, 1);
+}
+
+TEST_F(GuestDoor, WhoWaitsTakesNoMemoryOfAModel) {
+  constexpr std::size_t model = 16 << 20, guests = 16;
+  begin_to_serve({}, "127.0.0.1", model / sizeof(float));
+  const auto in_use = [] {
+    const struct mallinfo2 now = mallinfo2();
+    return now.uordblks + now.hblkhd;
+  };
+  const std::size_t before = in_use();
+  const auto caller = guest();
+  for (char number = 0; number < static_cast<char>(guests); ++number) begin_counted_pull(*caller, number);
+  EXPECT_LT(in_use(), before + model);
+}
+
+// Nor do those that a guest leaves fill the memory: until it has read one, or has gone, it is given no other.
+TEST_F(GuestDoor, WhoReadsNothingIsGivenNothingElse) {
+  begin_to_serve({}, "127.0.0.1", std::size_t{1} << 20);
+  service_->open();
+  auto slow = guest();
+  begin_counted_pull(*slow);
+  const auto next = guest();
+  const auto is_refused = [&] { return pull(*next).find("a pull of guest 3 is under way") != std::string::npos; };
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (pulls_ == 0 && std::chrono::steady_clock::now() < until) slow->hear(5ms);
+  EXPECT_TRUE(is_refused());
+  EXPECT_EQ(pulls_, 1);
+  slow.reset();
+  std::size_t call = begin_pull(*next);
+  while (pulls_ == 1 && std::chrono::steady_clock::now() < until)
+    if (!next->answer(call, 5ms).empty()) call = begin_pull(*next);
+  EXPECT_EQ(pulls_, 2);
+}
+
+TEST_F(GuestDoor, WhoSendsPartsOfMessagesFillsNoMemory) {
+  constexpr std::ptrdiff_t all = 100, part = 60'000;
+  serve({.unread_bytes = all * part / 4});
+  std::vector<std::unique_ptr<Http2Caller>> crowd;
+  for (int number = 0; number < all; ++number) {
+    crowd.push_back(guest());
+    crowd.back()->send_part(crowd.back()->begin(push_path), 1 << 20, std::string(part, '\0'));
+  }
+  const auto left = [&] {
+    return std::ranges::count_if(crowd, [](const auto& each) {
+      each->hear({});
+      return each->open() > 0 && !each->is_closed();
+    });
+  };
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (left() > all / 2 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(5ms);
+  EXPECT_LE(left(), all / 2);
+  const auto gets_through = [&] {
+    while (std::chrono::steady_clock::now() < until)
+      if (pull(*guest()).find(parameters) != std::string::npos) return true;
+    return false;
+  };
+  EXPECT_TRUE(gets_through());
 }
 
 }  // namespace

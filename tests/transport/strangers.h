@@ -64,6 +64,12 @@ class Http2Caller {
               std::string(1, '\0') + big_endian(message.size(), 4) + std::string(message)));
   }
 
+  // The beginning of a message of so many bytes.
+  void send_part(std::size_t call, std::size_t message, std::string part) {
+    constexpr std::size_t most = 16384;  // of a frame
+    part = std::string(1, '\0') + big_endian(message, 4) + part;
+    for (std::size_t first = 0; first < part.size(); first += most) say(frame(data, 0, call, part.substr(first, most)));
+  }
   // Whether a ping is answered.
   bool is_heard(std::chrono::milliseconds limit) {
     const std::size_t before = pongs_;

@@ -99,6 +99,8 @@ class GuestPush {
   Rank guest() const { return guest_; }
   const GuestCalls::Push& push() const { return push_; }
   std::span<const float> gradient() const { return gradient_; }
+  // Gives the gradient's memory back.
+  void forget() { gradient_ = {}; }
 
  private:
   void begin(Rank guest, const GuestCalls::Push& push) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -53,26 +54,102 @@ class Pieces {
   std::vector<ConstBytes> bytes_;
 };
 
+// Guests of whom a call of one kind is under way: one each, so that no more vectors lie here than there are guests.
+class GuestsUnderWay {
+  struct Crowd {
+    std::mutex mutex;
+    std::set<Rank> guests;
+  };
+
+ public:
+  // A guest's among them. It is left with the last that holds it at the latest, also when all else is gone.
+  class Place {
+   public:
+    Place(std::shared_ptr<Crowd> crowd, Rank guest) : crowd_(std::move(crowd)), guest_(guest) {}
+    ~Place() { leave(); }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+    // False: it is taken.
+    bool enter() {
+      const std::lock_guard lock(crowd_->mutex);
+      return is_in_ = crowd_->guests.insert(guest_).second;
+    }
+    void leave() {
+      const std::lock_guard lock(crowd_->mutex);
+      if (std::exchange(is_in_, false)) crowd_->guests.erase(guest_);
+    }
+
+   private:
+    const std::shared_ptr<Crowd> crowd_;
+    const Rank guest_;
+    bool is_in_ = false;
+  };
+
+  explicit GuestsUnderWay(const char* call) : call_(call) {}
+
+  const char* call() const { return call_; }
+  // Null: it is taken.
+  std::shared_ptr<Place> place(Rank guest) {
+    auto place = std::make_shared<Place>(crowd_, guest);
+    return place->enter() ? place : nullptr;
+  }
+
+ private:
+  const char* const call_;
+  const std::shared_ptr<Crowd> crowd_ = std::make_shared<Crowd>();
+};
+
+// What all calls share.
+struct Desk {
+  explicit Desk(GuestCalls all) : calls(std::move(all)), spare(calls.parameters) {}
+
+  const GuestCalls calls;
+  SpareVectors spare;
+  GuestsUnderWay pulling{"pull"}, pushing{"push"};
+  GuestTurns turns;
+};
+
 grpc::Status has_left() { return {grpc::StatusCode::CANCELLED, "the guest has left"}; }
 
 class Call : public Reactor, private GuestTurns::Waiting {
  public:
   void OnCancel() override {
-    if (turns_.withdraw(*this)) end(has_left());
+    if (desk_.turns.withdraw(*this)) end(has_left());
   }
   void OnDone() override { delete this; }
 
  protected:
-  Call(GuestTurns& turns, const grpc::GenericCallbackServerContext& context, std::unique_ptr<GuestDoor::Call> counted)
-      : turns_(turns), context_(context), counted_(std::move(counted)) {}
+  Call(Desk& desk, const grpc::GenericCallbackServerContext& context, std::unique_ptr<GuestDoor::Call> counted)
+      : desk_(desk), context_(context), counted_(std::move(counted)) {}
 
+  Desk& desk() { return desk_; }
   bool is_cancelled() const { return context_.IsCancelled(); }
+  // Before the call takes memory. False: the guest has one of these, and this has ended.
+  bool enter(GuestsUnderWay& guests, Rank guest) {
+    place_ = guests.place(guest);
+    if (!place_)
+      end({grpc::StatusCode::RESOURCE_EXHAUSTED,
+           fmt::format("a {} of guest {} is under way; wait for its end, and give two programs two numbers",
+                       guests.call(), guest)});
+    return place_ != nullptr;
+  }
+  const std::shared_ptr<GuestsUnderWay::Place>& place() const { return place_; }
   void await_turn() {
-    turns_.add(*this);
+    desk_.turns.add(*this);
     if (is_cancelled()) OnCancel();  // which may have come too early
   }
-  virtual void serve() = 0;  // throws what the guest is told
-  virtual void end(const grpc::Status& status) { Finish(status); }
+  // The guest's next call may come as soon as it hears of this.
+  void end(const grpc::Status& status) {
+    forget();
+    if (status.ok()) place_->leave();
+    place_.reset();
+    finish(status);
+  }
+
+  virtual void serve() = 0;   // throws what the guest is told
+  virtual void forget() = 0;  // gives memory back
+  virtual void finish(const grpc::Status& status) { Finish(status); }
 
  private:
   void take_turn() override {
@@ -84,23 +161,24 @@ class Call : public Reactor, private GuestTurns::Waiting {
   }
   void miss_turn() override { end({grpc::StatusCode::UNAVAILABLE, "the job ends"}); }
 
-  GuestTurns& turns_;
+  Desk& desk_;
   const grpc::GenericCallbackServerContext& context_;
   const std::unique_ptr<GuestDoor::Call> counted_;
+  std::shared_ptr<GuestsUnderWay::Place> place_;
 };
 
 class Pull final : public Call {
  public:
-  Pull(const GuestCalls& calls, SpareVectors& spare, GuestTurns& turns,
-       const grpc::GenericCallbackServerContext& context, std::unique_ptr<GuestDoor::Call> counted)
-      : Call(turns, context, std::move(counted)), calls_(calls), spare_(spare) {
+  Pull(Desk& desk, const grpc::GenericCallbackServerContext& context, std::unique_ptr<GuestDoor::Call> counted)
+      : Call(desk, context, std::move(counted)) {
     StartRead(&message_);
   }
 
   void OnReadDone(bool ok) override {
     if (!ok) return end(has_left());
     try {
-      guest_ = read_pull(Pieces(message_).bytes(), calls_.guests);
+      guest_ = read_pull(Pieces(message_).bytes(), desk().calls.guests);
+      if (!enter(desk().pulling, guest_)) return;
     } catch (const std::exception& problem) {
       return end(status_of(problem));
     }
@@ -112,11 +190,19 @@ class Pull final : public Call {
   }
 
  private:
+  // Of one that is cut off gRPC may keep the values for longer than this is there: the guest has its place for as long.
   void serve() override {
-    values_ = spare_.take();
-    calls_.pull(guest_, *values_);
+    auto values = desk().spare.take();
+    desk().calls.pull(guest_, *values);
+    auto* const kept = values.get();
+    values_ = {kept, [values = std::move(values), place = place()](auto*) {}};
     write();
   }
+  void forget() override {
+    reply_.Clear();
+    values_.reset();
+  }
+
   // From where the values are; gRPC keeps them as long as it needs them.
   void write() {
     const std::size_t count = std::min(piece_values, values_->size() - first_);
@@ -134,40 +220,16 @@ class Pull final : public Call {
     StartWrite(&reply_);
   }
 
-  const GuestCalls& calls_;
-  SpareVectors& spare_;
   Rank guest_ = 0;
   grpc::ByteBuffer message_, reply_;
   std::shared_ptr<std::vector<float>> values_;
   std::size_t first_ = 0;
 };
 
-// Guests of whom a push is under way: one each, so that no more gradients lie here than there are guests.
-class PushingGuests {
- public:
-  // False: one is.
-  bool begin(Rank guest) {
-    const std::lock_guard lock(mutex_);
-    return guests_.insert(guest).second;
-  }
-  void end(Rank guest) {
-    const std::lock_guard lock(mutex_);
-    guests_.erase(guest);
-  }
-
- private:
-  std::mutex mutex_;
-  std::set<Rank> guests_;
-};
-
 class Push final : public Call {
  public:
-  Push(const GuestCalls& calls, PushingGuests& pushing, GuestTurns& turns,
-       const grpc::GenericCallbackServerContext& context, std::unique_ptr<GuestDoor::Call> counted)
-      : Call(turns, context, std::move(counted)),
-        calls_(calls),
-        pushing_(pushing),
-        push_(calls.parameters, calls.guests) {
+  Push(Desk& desk, const grpc::GenericCallbackServerContext& context, std::unique_ptr<GuestDoor::Call> counted)
+      : Call(desk, context, std::move(counted)), push_(desk.calls.parameters, desk.calls.guests) {
     StartRead(&message_);
   }
 
@@ -175,11 +237,7 @@ class Push final : public Call {
     try {
       if (ok) {
         push_.take(Pieces(message_).bytes());
-        if (!is_counted_ && !(is_counted_ = pushing_.begin(push_.guest())))
-          return end(
-              {grpc::StatusCode::RESOURCE_EXHAUSTED,
-               fmt::format("a push of guest {} is under way; wait for its end, and give two programs two numbers",
-                           push_.guest())});
+        if (!place() && !enter(desk().pushing, push_.guest())) return;
         return StartRead(&message_);
       }
       if (is_cancelled()) return end(has_left());
@@ -192,22 +250,21 @@ class Push final : public Call {
 
  private:
   void serve() override {
-    calls_.push(push_.guest(), push_.push(), push_.gradient());
+    desk().calls.push(push_.guest(), push_.push(), push_.gradient());
     end(grpc::Status::OK);
   }
-  // The guest's next push may come as soon as it hears of this.
-  void end(const grpc::Status& status) override {
-    if (std::exchange(is_counted_, false)) pushing_.end(push_.guest());
+  void forget() override {
+    message_.Clear();
+    push_.forget();
+  }
+  void finish(const grpc::Status& status) override {
     if (!status.ok()) return Finish(status);
     const grpc::Slice nothing;
     reply_ = grpc::ByteBuffer(&nothing, 1);
     StartWriteAndFinish(&reply_, {}, status);
   }
 
-  const GuestCalls& calls_;
-  PushingGuests& pushing_;
   GuestPush push_;
-  bool is_counted_ = false;  // among pushing_
   grpc::ByteBuffer message_, reply_;
 };
 
@@ -219,8 +276,7 @@ class Refusal final : public Reactor {
 
 class Service final : public GuestService, private grpc::CallbackGenericService {
  public:
-  Service(GuestCalls calls, const GuestOptions& options)
-      : calls_(std::move(calls)), limits_(options.limits), spare_(calls_.parameters) {
+  Service(GuestCalls calls, const GuestOptions& options) : limits_(options.limits), desk_(std::move(calls)) {
     Fd listener = listen(options);
     port_ = local_address(listener).port();
     grpc::ServerBuilder builder;
@@ -231,6 +287,7 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
                                         limits_);
     apply_limits(builder);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, most_calls);
+    builder.SetResourceQuota(grpc::ResourceQuota("guests").Resize(limits_.unread_bytes));
     builder.RegisterCallbackGenericService(this);
     server_ = builder.BuildAndStart();
     if (!server_)
@@ -241,7 +298,7 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
   }
   ~Service() override {
     door_->close();
-    turns_.end();
+    desk_.turns.end();
     server_->Shutdown(std::chrono::system_clock::now() + farewell);
     server_->Wait();
   }
@@ -249,8 +306,8 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
   Service& operator=(const Service&) = delete;
 
   std::uint16_t port() const override { return port_; }
-  void open() override { turns_.open(); }
-  void close() override { turns_.close(); }
+  void open() override { desk_.turns.open(); }
+  void close() override { desk_.turns.close(); }
 
  private:
   static Fd listen(const GuestOptions& options) {
@@ -270,15 +327,12 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
           {grpc::StatusCode::RESOURCE_EXHAUSTED,
            fmt::format("{} connections have calls under way, and no more may; call again when some have ended",
                        limits_.calling)});
-    if (pulls) return new Pull(calls_, spare_, turns_, *context, std::move(call));
-    return new Push(calls_, pushing_, turns_, *context, std::move(call));
+    if (pulls) return new Pull(desk_, *context, std::move(call));
+    return new Push(desk_, *context, std::move(call));
   }
 
-  const GuestCalls calls_;
   const GuestLimits limits_;
-  SpareVectors spare_;
-  PushingGuests pushing_;
-  GuestTurns turns_;
+  Desk desk_;
   std::unique_ptr<GuestDoor> door_;  // outlives the server's calls, as all before it
   std::unique_ptr<grpc::Server> server_;
   std::uint16_t port_ = 0;
