@@ -49,7 +49,7 @@ class MpiMessages final : public TaggedMessages {
   Transfer send(Rank to, Lane lane, ConstBytes message, bool until_taken) override {
     const MpiAddress& peer = peers_[static_cast<std::size_t>(to)];
     MPI_Request request = MPI_REQUEST_NULL;
-    const std::lock_guard lock(library_.calls());
+    const auto lock = library_.calls();
     MpiLibrary::check(
         (until_taken ? MPI_Issend : MPI_Isend)(message.data(), static_cast<int>(message.size()), MPI_BYTE, peer.process,
                                                tag(peer.first_tag, rank_, lane), communicator_, &request),
@@ -61,7 +61,7 @@ class MpiMessages final : public TaggedMessages {
   std::optional<std::size_t> arrived(Rank from, Lane lane) override {
     int found = 0, bytes = 0;
     MPI_Status status;
-    const std::lock_guard lock(library_.calls());
+    const auto lock = library_.calls();
     MpiLibrary::check(
         MPI_Iprobe(peers_[static_cast<std::size_t>(from)].process, own_tag(from, lane), communicator_, &found, &status),
         "MPI_Iprobe");
@@ -72,7 +72,7 @@ class MpiMessages final : public TaggedMessages {
 
   Transfer receive(Rank from, Lane lane, Bytes into) override {
     MPI_Request request = MPI_REQUEST_NULL;
-    const std::lock_guard lock(library_.calls());
+    const auto lock = library_.calls();
     MpiLibrary::check(
         MPI_Irecv(into.data(), static_cast<int>(into.size()), MPI_BYTE, peers_[static_cast<std::size_t>(from)].process,
                   own_tag(from, lane), communicator_, &request),
@@ -81,7 +81,7 @@ class MpiMessages final : public TaggedMessages {
   }
 
   bool over(Transfer transfer) override {
-    const std::lock_guard lock(library_.calls());
+    const auto lock = library_.calls();
     return requests_.over(transfer);
   }
 
@@ -124,7 +124,7 @@ class MpiMessages final : public TaggedMessages {
 class MpiEndpoint final : public Endpoint {
  public:
   explicit MpiEndpoint(const WorldInfo& info) : info_(info) {
-    const std::lock_guard lock(library_.calls());
+    const auto lock = library_.calls();
     own_ = {.host = library_.size() == 1 ? fmt::format("{}.{}", host_identity(), getpid()) : host_identity(),
             .size = library_.size(),
             .process = library_.rank(),
@@ -178,7 +178,7 @@ class MpiEndpoint final : public Endpoint {
       const MpiAddress& next = peers[static_cast<std::size_t>(to)];
       MPI_Request sending = MPI_REQUEST_NULL, hearing = MPI_REQUEST_NULL;
       {
-        const std::lock_guard lock(library_.calls());
+        const auto lock = library_.calls();
         MpiLibrary::check(
             MPI_Isend(nullptr, 0, MPI_BYTE, next.process, tag(next.first_tag, info_.rank, 0), communicator, &sending),
             "MPI_Isend");
@@ -204,7 +204,7 @@ class MpiEndpoint final : public Endpoint {
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       }
     } catch (...) {
-      const std::lock_guard lock(library_.calls());
+      const auto lock = library_.calls();
       if (request != MPI_REQUEST_NULL) {
         MPI_Cancel(&request);
         MPI_Request_free(&request);
@@ -215,7 +215,7 @@ class MpiEndpoint final : public Endpoint {
 
   bool is_over(MPI_Request& request) {
     int done = 0;
-    const std::lock_guard lock(library_.calls());
+    const auto lock = library_.calls();
     MpiLibrary::check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     return done != 0;
   }

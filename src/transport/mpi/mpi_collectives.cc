@@ -43,7 +43,7 @@ class MpiCollectives final : public VendorCollectives {
   }
 
   Transfer start(const VendorCall& call) override {
-    const std::lock_guard lock(library_.calls());
+    const auto lock = library_.calls();
     const Transfer transfer = requests_.add(MPI_REQUEST_NULL);
     waiting_.emplace_back(call, transfer);
     if (library_.may_be_called()) begin_waiting();
@@ -52,7 +52,7 @@ class MpiCollectives final : public VendorCollectives {
 
   bool over(Transfer transfer) override {
     if (!library_.may_be_called()) return false;
-    const std::lock_guard lock(library_.calls());
+    const auto lock = library_.calls();
     begin_waiting();
     return requests_.over(transfer);
   }
@@ -137,7 +137,7 @@ std::unique_ptr<VendorCollectives> mpi_collectives(MPI_Comm all, const std::vect
   std::vector<int> distinct = processes;
   std::ranges::sort(distinct);
   if (std::ranges::adjacent_find(distinct) != distinct.end()) return nullptr;
-  const std::lock_guard lock(MpiLibrary::get().calls());
+  const auto lock = MpiLibrary::get().calls();
   MPI_Group everybody = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
   MPI_Comm made = MPI_COMM_NULL;
   MpiLibrary::check(MPI_Comm_group(all, &everybody), "MPI_Comm_group");

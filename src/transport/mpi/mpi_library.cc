@@ -14,12 +14,11 @@
 namespace ranvier::transport {
 namespace {
 
-// mpirun ends a job whose processes leave without it. A process that fails calls it as well: MPI waits there for the
-// others, whom the control plane has told.
-void end_mpi() {
+// Which any thread may ask, at any time.
+bool has_ended() {
   int ended = 0;
   MPI_Finalized(&ended);
-  if (ended == 0) MPI_Finalize();
+  return ended != 0;
 }
 
 }  // namespace
@@ -30,18 +29,17 @@ MpiLibrary& MpiLibrary::get() {
 }
 
 MpiLibrary::MpiLibrary() {
-  int started = 0, ended = 0;
-  MPI_Finalized(&ended);
-  if (ended != 0)
+  if (has_ended())
     throw Error(ErrorKind::config,
                 "MPI has been ended in this process and cannot be started again; use transport mpi "
                 "before MPI_Finalize");
+  int started = 0;
   MPI_Initialized(&started);
   if (started == 0) {
     // Without mpirun this process is a world of its own, which needs no daemon to speak to; Open MPI would start one.
     if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &threads_), "MPI_Init_thread");
-    std::atexit(end_mpi);
+    std::atexit([] { get().end(); });
   } else {
     check(MPI_Query_thread(&threads_), "MPI_Query_thread");
   }
@@ -59,7 +57,21 @@ MpiLibrary::MpiLibrary() {
         threads_ == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
 }
 
+// mpirun ends a job whose processes leave without it. A process that fails calls it as well: MPI waits there for the
+// others, whom the control plane has told.
+void MpiLibrary::end() {
+  const std::lock_guard lock(calls_);
+  if (!has_ended()) MPI_Finalize();
+}
+
+std::unique_lock<std::mutex> MpiLibrary::calls() {
+  std::unique_lock lock(calls_);
+  if (has_ended()) throw Error(ErrorKind::aborted, "MPI has been ended in this process, which exits");
+  return lock;
+}
+
 bool MpiLibrary::may_be_called() const {
+  if (has_ended()) return false;
   if (threads_ >= MPI_THREAD_SERIALIZED) return true;
   int main = 0;
   MPI_Is_thread_main(&main);
@@ -68,7 +80,7 @@ bool MpiLibrary::may_be_called() const {
 
 MPI_Comm MpiLibrary::communicator(std::chrono::steady_clock::time_point deadline,
                                   const std::function<void()>& check_peers) {
-  std::unique_lock lock(calls_);
+  auto lock = calls();
   if (communicator_ != MPI_COMM_NULL) return communicator_;
   if (!std::exchange(begun_, true)) check(MPI_Comm_idup(MPI_COMM_WORLD, &made_, &making_), "MPI_Comm_idup");
   for (int done = 0;;) {
@@ -82,7 +94,7 @@ MPI_Comm MpiLibrary::communicator(std::chrono::steady_clock::time_point deadline
     lock.unlock();
     check_peers();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
-    lock.lock();
+    lock = calls();
     if (communicator_ != MPI_COMM_NULL) return communicator_;  // by another thread
   }
   check(MPI_Comm_set_errhandler(made_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");

@@ -1,8 +1,8 @@
 // MPI as this process has it: started once, called by one thread at a time, ended with the process.
 //
-// Everything that calls MPI holds calls(): MPI_THREAD_SERIALIZED is then enough, which costs an MPI library nothing,
-// while MPI_THREAD_MULTIPLE makes it lock inside. Where a program has started MPI with less, only its main thread may
-// call, see may_be_called().
+// Everything that calls MPI holds calls(), its end too: MPI_THREAD_SERIALIZED is then enough, which costs an MPI
+// library nothing, while MPI_THREAD_MULTIPLE makes it lock inside. Where a program has started MPI with less, only its
+// main thread may call, see may_be_called().
 #pragma once
 
 #include <mpi.h>
@@ -21,7 +21,9 @@ class MpiLibrary {
   // here.
   static MpiLibrary& get();
 
-  std::mutex& calls() { return calls_; }
+  // Throws Error{aborted} once MPI has been ended: of a process that exits threads may still poll.
+  std::unique_lock<std::mutex> calls();
+  // False in threads that may not, and once MPI has been ended.
   bool may_be_called() const;
 
   int rank() const { return rank_; }  // in MPI_COMM_WORLD
@@ -40,6 +42,7 @@ class MpiLibrary {
 
  private:
   MpiLibrary();
+  void end();
 
   std::mutex calls_;
   MPI_Comm communicator_ = MPI_COMM_NULL;
