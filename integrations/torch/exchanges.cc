@@ -182,8 +182,8 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("rank", &LowRankHandle::rank)
       .def("begin",
            [](const LowRank& self, std::int64_t seed) {
-             const at::Tensor left = at::empty({self->rank(), self->rows()});
-             const at::Tensor right = at::empty({self->rank(), self->columns()});
+             const at::Tensor left = at::empty({self->rank(), self->rows()}, at::kFloat);
+             const at::Tensor right = at::empty({self->rank(), self->columns()}, at::kFloat);
              ranvier::fill_factors(span_of<float>(left, -1, "left"), span_of<float>(right, -1, "right"),
                                    static_cast<std::uint64_t>(seed));
              return std::vector<at::Tensor>{left, right};
@@ -212,7 +212,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       // The norm of each block of the values, which are transformed; infinite where they have no code.
       .def("spread",
            [](const Grid&, const at::Tensor& values, std::int64_t seed) {
-             at::Tensor norms = at::empty({GridHandle::blocks(values.numel())});
+             at::Tensor norms = at::empty({GridHandle::blocks(values.numel())}, at::kFloat);
              ranvier::SharedGrid::spread(span_of<float>(values, -1, "spread"), span_of<float>(norms, -1, "norms"),
                                          static_cast<std::uint32_t>(seed));
              return norms;
@@ -230,7 +230,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       // The largest magnitude of each block; infinite where values have no code.
       .def("measure",
            [](const Scale&, const at::Tensor& values) {
-             at::Tensor largest = at::empty({ScaleHandle::blocks(values.numel())});
+             at::Tensor largest = at::empty({ScaleHandle::blocks(values.numel())}, at::kFloat);
              ranvier::SharedScale::measure(span_of<float>(values, -1, "measure"),
                                            span_of<float>(largest, -1, "largest"));
              return largest;

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ranvier._memory import zeros
 from ranvier._wire import LENGTH_BYTES, Wire, length_in, put_length
 
 
@@ -33,15 +34,15 @@ class CodedSlice:
         borders = [values.numel() * rank // wire.world for rank in range(wire.world + 1)]
         self._parts = [slice(begin, end) for begin, end in zip(borders, borders[1:], strict=False)]
         self._own = self._parts[wire.rank]
-        self._total = torch.empty(self._own.stop - self._own.start)
-        self._result = torch.empty(0, dtype=torch.uint8)  # the code of the sum; empty: it has none
+        self._total = torch.empty(self._own.stop - self._own.start, dtype=torch.float32, device="cpu")
+        self._result = torch.empty(0, dtype=torch.uint8, device="cpu")  # the code of the sum; empty: it has none
         # With a residual, which takes what a code cuts off, sums are coded as they are.
         self._scale = coding.sums.sum_scale(wire.world) if residual.numel() == 0 else 1.0
 
     def scatter(self) -> None:
         coding = self._coding
         self._codes = [
-            torch.empty(0, dtype=torch.uint8)
+            torch.empty(0, dtype=torch.uint8, device="cpu")
             if rank == self._wire.rank
             else coding.codec.encode(
                 self.values[part], self._residual[part], self._velocity[part], coding.seed + rank, coding.step,
@@ -82,7 +83,7 @@ class CodedSlice:
         """The sum's code, and in front of it the longest code that came for it."""
         longest = max(map(_size, self._parts))
         most = LENGTH_BYTES + self._coding.sums.max_bytes(longest)
-        answer = torch.empty(LENGTH_BYTES + self._result.numel(), dtype=torch.uint8)
+        answer = torch.empty(LENGTH_BYTES + self._result.numel(), dtype=torch.uint8, device="cpu")
         put_length(answer, self._scattering.longest)
         answer[LENGTH_BYTES:] = self._result
         self._gathering = self._wire.start_gather(answer, ("gather", self._key), most)
@@ -109,7 +110,7 @@ class CodedSlice:
             total.mul_(self._scale)
         coding, world = self._coding, self._wire.world
         self._result = coding.sums.encode(
-            total, self._residual[own], torch.empty(0), coding.seed + world * world, coding.step, coding.sizes,
+            total, self._residual[own], zeros(), coding.seed + world * world, coding.step, coding.sizes,
             self._begin + own.start,
         )  # fmt: skip
 
@@ -122,7 +123,7 @@ class CodedSlice:
             coded, codec = (self._total, self._coding.sums) if is_own else (self.values[part], self._coding.codec)
             code = self._result if is_own else code
             if code.numel() > 0:
-                decoded = torch.empty(part.stop - part.start)
+                decoded = torch.empty_like(coded)
                 codec.decode(code, decoded, False)
                 self._residual[part] += decoded - coded
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ranvier import _library
 from ranvier._coded_slice import CodedSlice, Coding
-from ranvier._memory import Memory
+from ranvier._memory import Memory, zeros
 from ranvier._wire import Wire
 
 
@@ -88,7 +88,7 @@ class Coded:
                 _pay(values, memory.residual)
             if memory.owed.numel() > 0 and _all_finite(values):
                 values += memory.owed
-                memory.owed = torch.zeros(0)
+                memory.owed = zeros()
             return Went.CODED
         # Of changes, a slice that goes plain would be none: all of the bucket has to.
         if wire.has_engine() and not self._differs:
@@ -112,7 +112,7 @@ class Coded:
             values += memory.average
             if memory.owed.numel() > 0:  # was applied with this gradient, and is no part of the next one
                 gradient += memory.owed
-                memory.owed = torch.zeros(0)
+                memory.owed = zeros()
             memory.last.copy_(gradient)
             memory.average.copy_(values)
         return went

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -16,24 +17,25 @@ FLAT = ("residual", "velocity", "last", "average", "usual")
 SAVED = (*FLAT, "owed")
 
 
-def _nothing() -> Tensor:
-    return torch.zeros(0)
+def zeros(count: int = 0) -> Tensor:
+    """Of float32 on the CPU, whatever a program has made its default type and device."""
+    return torch.zeros(count, dtype=torch.float32, device="cpu")
 
 
 @dataclass
 class Memory:
     parameters: list[Tensor]
     step: int = 0  # how often it has been averaged
-    residual: Tensor = field(default_factory=_nothing)  # empty where the codec keeps none
-    velocity: Tensor = field(default_factory=_nothing)
-    last: Tensor = field(default_factory=_nothing)
-    average: Tensor = field(default_factory=_nothing)
-    usual: Tensor = field(default_factory=_nothing)
+    residual: Tensor = field(default_factory=zeros)  # empty where the codec keeps none
+    velocity: Tensor = field(default_factory=zeros)
+    last: Tensor = field(default_factory=zeros)
+    average: Tensor = field(default_factory=zeros)
+    usual: Tensor = field(default_factory=zeros)
     largest: float = 0.0  # magnitude that averages have had since estimates were exact, where changes are coded
-    owed: Tensor = field(default_factory=_nothing)  # where none is kept, or changes are coded: that of a codec before
-    spare: Tensor = field(default_factory=_nothing)  # room for the next residual, of no value
+    owed: Tensor = field(default_factory=zeros)  # where none is kept, or changes are coded: that of a codec before
+    spare: Tensor = field(default_factory=zeros)  # room for the next residual, of no value
     factors: list[list[Tensor]] = field(default_factory=list)  # of each parameter, left and right; empty: none yet
-    norms: Tensor = field(default_factory=_nothing)  # of blocks of this bucket: of no other one
+    norms: Tensor = field(default_factory=zeros)  # of blocks of this bucket: of no other one
     norms_of: list[int] = field(default_factory=list)  # the sizes of that bucket's parameters
 
     def __post_init__(self) -> None:
@@ -43,7 +45,7 @@ class Memory:
         return [parameter.numel() for parameter in self.parameters]
 
     def slices(self) -> list[slice]:
-        ends = torch.tensor([0, *self.sizes()]).cumsum(0).tolist()
+        ends = [0, *accumulate(self.sizes())]
         return [slice(begin, end) for begin, end in zip(ends, ends[1:], strict=False)]
 
     def keeps(self, kinds: Iterable[str]) -> bool:
@@ -55,7 +57,7 @@ class Memory:
         part of. (Where changes are coded they see to it themselves: it would be added up again at every step.)"""
         if self.owed.numel() > 0 and "last" not in kinds and bool(values.isfinite().all()):
             values += self.owed
-            self.owed = _nothing()
+            self.owed = zeros()
 
     def take_back(self, index: int, average: Tensor, kinds: Iterable[str]) -> None:
         """The average of that parameter nobody takes: what has been paid out for it is held back still. `kinds`: of those who
@@ -71,7 +73,7 @@ class Memory:
     def owes(self) -> Tensor:
         """`owed`, with room for it."""
         if self.owed.numel() == 0:
-            self.owed = torch.zeros(sum(self.sizes()))
+            self.owed = zeros(sum(self.sizes()))
         return self.owed
 
     def record_of(self, parameter: Tensor) -> dict[str, Any]:
@@ -150,7 +152,7 @@ class Memories:
             return known
         memory = Memory(parameters)
         for kind in kinds:
-            setattr(memory, kind, torch.zeros(sum(memory.sizes())))
+            setattr(memory, kind, zeros(sum(memory.sizes())))
         if known is not None and known.norms_of == memory.sizes():
             memory.norms, memory.norms_of = known.norms, known.norms_of
         for index, (parameter, place) in enumerate(zip(parameters, memory.slices(), strict=True)):

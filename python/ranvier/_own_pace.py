@@ -35,6 +35,7 @@ from ranvier._attachment import (
 from ranvier._computing import Computing, Watch
 from ranvier._followed_plan import FollowedPlan, PlanChange
 from ranvier._groups import chosen
+from ranvier._memory import zeros
 from ranvier._optimizer_state import begin_with_state, heavy_ball
 from ranvier.plans import Plan
 
@@ -102,7 +103,7 @@ class OwnPace(Attached):
         self._connection: dist.ProcessGroup | None = connection_beside(self._group, everybody.name)
         self._last_told = Told(0, 0, list(range(self._world)), [1 / self._world] * self._world)
         self._pace: Any = None  # from the first step on, which begins from what the model holds then
-        self._began = torch.empty(0)  # what the model holds, where that is not what ranks tell one another
+        self._began = zeros()  # what the model holds, where that is not what ranks tell one another
         self._residual: Tensor | None = None  # of a checkpoint
         self._seen = 0.0  # samples of this rank since buffers were averaged
         self._computing = Computing(self._parameters[0].device)
@@ -293,4 +294,4 @@ class OwnPace(Attached):
 
     def _as_held(self) -> Tensor:
         """Where its parameters are of another type, what the model makes of them: its next step counts from there."""
-        return torch.empty(0) if self._are_floats or self._world == 1 else flat(self._parameters)
+        return zeros() if self._are_floats or self._world == 1 else flat(self._parameters)

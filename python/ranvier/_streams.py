@@ -34,7 +34,7 @@ def on_host(values: Tensor) -> Tensor:
     """The tensor itself, or of another device a copy in page-locked memory, which the bus fills several times faster."""
     if values.device.type == "cpu":
         return values
-    room = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    room = torch.empty(values.shape, dtype=values.dtype, device="cpu", pin_memory=True)
     return room.copy_(values)
 
 

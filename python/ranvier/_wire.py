@@ -62,7 +62,7 @@ class Wire:
 
     def all_have(self, number: int) -> bool:
         """Whether it is the same on all ranks, all of which call."""
-        both = torch.tensor([number, -number])
+        both = torch.tensor([number, -number], device=self.device)
         self._travel(both, lambda travelling: dist.all_reduce(travelling, dist.ReduceOp.MAX, group=self.group))
         most, least = both.tolist()
         return bool(most == number == -least)
@@ -117,7 +117,7 @@ class Wire:
 
     def start_all_gather(self, code: Tensor, size: int) -> Callable[[], list[Tensor]]:
         """So many bytes of each rank, of which its code is the first ones; what is called waits for them."""
-        padded = torch.zeros(size, dtype=torch.uint8)
+        padded = torch.zeros(size, dtype=torch.uint8, device="cpu")
         padded[: code.numel()] = code
         padded = padded.to(self.device)
         everything = torch.empty(self.world * size, dtype=torch.uint8, device=self.device)
@@ -144,7 +144,7 @@ class Exchanging:
         own = wire.rank
         sends = [0 if rank == own else LENGTH_BYTES + room for rank, room in enumerate(self._rooms)]
         self._receives = [0 if rank == own else LENGTH_BYTES + self._rooms[own] for rank in range(wire.world)]
-        outgoing = torch.zeros(sum(sends), dtype=torch.uint8)
+        outgoing = torch.zeros(sum(sends), dtype=torch.uint8, device="cpu")
         for block, code in zip(outgoing.split(sends), codes, strict=True):
             if block.numel() > 0:
                 _put_block(block, code)
@@ -186,7 +186,7 @@ class Gathering:
         self._wire, self._code, self._key, self._most = wire, code, key, most
         rooms = wire.rooms.get(key)
         self._room = rooms[0] if rooms is not None else 0
-        block = torch.zeros(LENGTH_BYTES + self._room, dtype=torch.uint8)
+        block = torch.zeros(LENGTH_BYTES + self._room, dtype=torch.uint8, device="cpu")
         _put_block(block, code)
         self._blocks = wire.start_all_gather(block, block.numel())
 

@@ -392,3 +392,29 @@ def state_of(rank, spec):
 
 def test_states_of_gossip_outlive_its_end_and_other_models_are_named():
     assert on_ranks(2, taken_behind_the_end, backend="ranvier") == [True] * 2
+
+
+def with_other_defaults(rank, world):
+    for spec, codec in (("bsp", "int8"), ("local:2", "powersgd:2"), ("async", "none"), ("group", "int8"), ("ad-psgd", "none")):
+        ends = []
+        for default, device in ((torch.float32, None), (torch.float64, "meta"), (torch.bfloat16, "meta")):
+            net = network()
+            optimizer = optimizer_for("momentum", net)
+            torch.set_default_dtype(default)
+            torch.set_default_device(device)
+            sync = ranvier.attach(net, optimizer, spec, compress=codec)
+            for _ in range(3):
+                for parameter in net.parameters():
+                    parameter.grad = torch.full_like(parameter, 1.0 + rank)
+                optimizer.step()
+            sync.finish()
+            ends.append(flat(net))
+            torch.set_default_device(None)
+            torch.set_default_dtype(torch.float32)
+        if spec in ("bsp", "local:2"):  # else it differs from run to run
+            assert all(torch.equal(end, ends[0]) for end in ends), spec
+    return True
+
+
+def test_what_a_program_makes_its_default_type_and_device_is_its_own():
+    assert all(on_ranks(2, with_other_defaults, backend="gloo"))

@@ -78,10 +78,14 @@ class Training:
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.05)
         self.part = slice(rank * BATCH // world, (rank + 1) * BATCH // world)
 
-    def steps(self, which):
+    def steps(self, which, default=torch.float32):
+        """`default` is the program's default type where gradients are averaged."""
         for images, labels in batches()[which]:
             self.optimizer.zero_grad()
-            nn.functional.cross_entropy(self.net(images[self.part]), labels[self.part]).backward()
+            loss = nn.functional.cross_entropy(self.net(images[self.part]), labels[self.part])
+            torch.set_default_dtype(default)
+            loss.backward()
+            torch.set_default_dtype(torch.float32)
             self.optimizer.step()
         return torch.cat([parameter.detach().flatten() for parameter in self.net.parameters()])
 
@@ -98,12 +102,13 @@ def trained_with_all(rank, world, specs):
 
 
 def trained(rank, world, spec):
-    """The end without a stop; with one and state_dict; with one and a pickled state; and how many buckets went plain."""
+    """The end without a stop; with one, other default types and state_dict; likewise with a pickled state; and how many buckets
+    went plain."""
     whole = Training(rank, world, *ranvier.hook(spec))
     ends = [whole.steps(slice(STEPS))]
 
     first = Training(rank, world, *ranvier.hook(spec))
-    first.steps(slice(STEPS // 2))
+    first.steps(slice(STEPS // 2), torch.float64)
     by_name = saved_and_loaded({"hook": first.state.state_dict(first.net.module), "model": first.net.module.state_dict()})
     pickled = saved_and_loaded(ranvier.hook(spec)[1:] + (first.state,), weights_only=False)
     for state in (ranvier.hook(spec)[0], pickled[1]):
@@ -111,7 +116,7 @@ def trained(rank, world, spec):
         again.net.module.load_state_dict(by_name["model"])
         if state is not pickled[1]:
             state.load_state_dict(again.net.module, by_name["hook"])
-        ends.append(again.steps(slice(STEPS // 2, STEPS)))
+        ends.append(again.steps(slice(STEPS // 2, STEPS), torch.bfloat16))
     return ends, whole.state.plain_buckets
 
 
