@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.join import Joinable
 from torch.nn.parameter import is_lazy
+from torch.utils.hooks import RemovableHandle
 
 from ranvier import _library
 from ranvier._agreement import given_by_all
@@ -41,6 +42,15 @@ def is_part_of_a_step(optimizer: torch.optim.Optimizer) -> bool:
         steps += frame.f_code is _calls_hooks and frame.f_locals["self"] is optimizer
         frame = frame.f_back
     return steps == 2
+
+
+def hooks_around(
+    optimizer: torch.optim.Optimizer, before: Callable[..., StepArguments | None], behind: Callable[[], None]
+) -> list[RemovableHandle]:
+    """Of its step, which torch.compile leaves as they are where a program compiles that."""
+    pre: Any = torch.compiler.disable(before)
+    post: Any = torch.compiler.disable(lambda *_: behind())
+    return [optimizer.register_step_pre_hook(pre), optimizer.register_step_post_hook(post)]
 
 
 def trained_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:

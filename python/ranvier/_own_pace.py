@@ -25,6 +25,7 @@ from ranvier._attachment import (
     closure_in,
     connection_beside,
     flat,
+    hooks_around,
     is_part_of_a_step,
     lacking_in,
     rate_of,
@@ -108,11 +109,8 @@ class OwnPace(Attached):
         self._seen = 0.0  # samples of this rank since buffers were averaged
         self._computing = Computing(self._parameters[0].device)
         self._running: tuple[float, int] | None = None  # since when, and behind which step, ranks have not met
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(lambda *_: self._after_step()),
-            model.register_forward_pre_hook(Watch(self._computing)),
-        ]
+        self._hooks = hooks_around(optimizer, self._before_step, self._after_step)
+        self._hooks.append(model.register_forward_pre_hook(Watch(self._computing)))
         attached.add(optimizer)
 
     @property

@@ -32,6 +32,7 @@ from ranvier._attachment import (
     attached,
     buffers_now,
     closure_in,
+    hooks_around,
     is_part_of_a_step,
     lacking_in,
     rate_of,
@@ -235,10 +236,7 @@ class Synchronization(Attached):
             everybody.name, *counts,
         )  # fmt: skip
         self._scaling = Scaling(optimizer, self._parameters)
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(lambda *_: self._behind_step()),
-        ]
+        self._hooks = hooks_around(optimizer, self._before_step, self._behind_step)
         self._times = StepTimes(self._parameters[0].device) if self._followed else None
         if self._auto:
             self._hooks.append(model.register_forward_pre_hook(Watch(self._auto.computing)))
