@@ -50,6 +50,8 @@ class Watch:
         self._told = told
 
     def __call__(self, model: nn.Module, _: Any) -> None:
+        if torch.compiler.is_compiling():
+            return  # part of a graph, which has no clock
         if self._told and model.training and torch.is_grad_enabled():
             self._told.forward_begins()
 
