@@ -119,7 +119,7 @@ class GradientAverages:
             if parameter.grad is not None and repeats_values(parameter.grad):
                 parameter.grad = parameter.grad.contiguous()  # of its own, where an average can be written
         own_use = [p.grad is not None for p in self._parameters]
-        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
+        gradients = [p.grad if p.grad is not None else _zeros_for(p) for p in self._parameters]
         if not is_alone and any(gradient.is_sparse for gradient in gradients):
             raise ValueError("a gradient is sparse, which attach() does not average: make the layer with sparse=False")
         # Of a parameter that nobody has used the optimizer is to know nothing, as before; of one that somebody has, all are to
@@ -165,6 +165,11 @@ class GradientAverages:
                 for kind in ("residual", "owed"):
                     if record is not None and kind in record:
                         gradient += (record[kind] / weight).view_as(gradient).to(gradient)
+
+
+def _zeros_for(parameter: Tensor) -> Tensor:
+    """Of the type that its gradients have where they may have another one, as torch 2.10 and later let them."""
+    return torch.zeros_like(parameter, dtype=getattr(parameter, "grad_dtype", None) or parameter.dtype)
 
 
 def require_same_part(record: Any, coded: CodedTeam | None) -> None:

@@ -1,6 +1,7 @@
 """ranvier.attach under torch's Join: ranks whose data ends earlier neither stop the others nor pull at their averages."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import ranvier
@@ -341,3 +342,26 @@ def after_a_join(rank, world):
 
 def test_behind_a_join_everything_is_as_before():
     assert on_ranks(3, after_a_join, backend="gloo") == [3, 3, 3]
+
+
+def with_long_gradients(rank, world):
+    """Of short parameters, and of rank 0 alone."""
+    ends = []
+    for spec, codec, joins in (("bsp", "none", False), ("node:2", "none", False), ("bsp", "int8", False), ("bsp", "none", True)):
+        net = nn.Linear(3, 2, bias=False, dtype=torch.bfloat16)
+        nn.init.zeros_(net.weight)
+        net.weight.grad_dtype = torch.float32
+        sync = ranvier.attach(net, optimizer := torch.optim.SGD(net.parameters(), lr=1), spec, place="node=1", compress=codec)
+        with Join([sync]) if joins else nullcontext():
+            for _ in range(world - rank if joins else 2):
+                net.weight.grad = torch.ones(2, 3) if rank == 0 or joins else None
+                optimizer.step()
+        sync.finish()
+        ends.append(net.weight.tolist())
+    return ends
+
+
+@pytest.mark.skipif(not hasattr(torch.Tensor, "grad_dtype"), reason="gradients have their parameters' type")
+def test_gradients_may_be_of_another_type_than_parameters():
+    for *half, joined in on_ranks(2, with_long_gradients, backend="gloo"):
+        assert half == [[[-1.0] * 3] * 2] * 3 and joined == [[-2.0] * 3] * 2
