@@ -155,14 +155,20 @@ intrusive_ptr<c10d::Work> RanvierBackend::launch(Call call, std::span<const Requ
   // Whoever starts something in a callback may wait for its future next, as torch's hook for PowerSGD does, on the
   // thread that would have to move it.
   asynchronous = asynchronous && !in_callback();
-  for (Request request : requests) {
+  for (std::size_t index = 0; index < requests.size(); ++index) {
+    Request request = requests[index];
     if (request.tolerates_loss && !request.may_differ && communicator->resync() > 0)
       say_that_nobody_realigns(*communicator);
     request.label.list = static_cast<std::uint8_t>(std::min<std::size_t>(requests.size(), 255));
-    if (asynchronous)
-      work->add([&] { return communicator->start(request); });
-    else
-      work->run([&] { communicator->run(request); });
+    try {
+      if (asynchronous)
+        work->add([&] { return communicator->start(request); });
+      else
+        work->run([&] { communicator->run(request); });
+    } catch (const c10::ValueError&) {  // refused: the communicator has counted none of the rest
+      collectives_ -= requests.size() - index;
+      throw;
+    }
   }
   work->seal();
   return work;

@@ -44,15 +44,15 @@ class PendingWork final : public c10d::Work {
       not_started(std::current_exception());
     }
   }
-  // A part that runs to its end inside `body()`. Nothing more is run once a part has failed. What is no Error, such as
-  // what interrupts it, is thrown on: it is the caller's own, and not the operation's.
+  // A part that runs to its end inside `body()`, or is refused likewise. Nothing more is run once a part has failed.
+  // What is no Error, such as what interrupts it, is thrown on: it is the caller's own, and not the operation's.
   template <class Body>
   void run(Body&& body) {
     if (failed()) return;
     try {
       body();
     } catch (const Error&) {
-      fail(std::current_exception());
+      not_started(std::current_exception());
     } catch (...) {
       end_record();
       throw;

@@ -110,6 +110,12 @@ def test_a_group_in_a_wrapper_is_aborted_with_its_reason():
     on_ranks(2, aborted_in_a_wrapper)
 
 
+def broadcast_of(root, asynchronous):
+    options = dist.BroadcastOptions()
+    options.rootRank, options.rootTensor, options.asyncOp = root, 0, asynchronous
+    return options
+
+
 def counted(rank, world):
     group, backend = dist.group.WORLD, dist.group.WORLD._get_backend(torch.device("cpu"))
     first = group._get_sequence_number_for_group()
@@ -119,6 +125,9 @@ def counted(rank, world):
     elif rank == 1:
         dist.recv(torch.ones(3), 0)
     dist.barrier()
+    for asynchronous in (False, True) if rank == 0 else ():  # what is refused is no call, and was none of the others'
+        with pytest.raises(ValueError, match="root"):
+            group.broadcast([torch.ones(3)], broadcast_of(9, asynchronous)).wait()
     dist.all_reduce(torch.ones(3))
     return group._get_sequence_number_for_group() - first
 
