@@ -151,9 +151,9 @@ def attach(
         samples = as_samples(samples)
         operators = _library.load()
         at_own_pace = not operators.chosen_by_measuring(spec) and operators.at_own_pace(spec, compress)
-    if at_own_pace:
-        return OwnPace(model, optimizer, spec, place, samples, compress, group, plan)
-    with gathering() as made:
+    with torch.inference_mode(False), gathering() as made:  # what is kept changes in training
+        if at_own_pace:
+            return OwnPace(model, optimizer, spec, place, samples, compress, group, plan)
         synchronization = Synchronization(
             model, optimizer, spec, steps_per_epoch, steps, place, samples, compress, group, plan
         )

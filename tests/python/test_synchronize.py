@@ -104,6 +104,21 @@ def test_policies_keep_their_promises(backend):
     assert by_case[2][1][2] == STEPS, "who leads no node has no round between nodes"
 
 
+def attached_for_inference(rank, world):
+    for spec in ("diloco:2", "local:2,delay=1", "async"):
+        net = network()
+        optimizer = optimizer_for("sgd", net)
+        with torch.inference_mode():
+            sync = ranvier.attach(net, optimizer, spec)
+        train(net, optimizer, rank, rank + 1, range(4))
+        sync.finish()
+    return True
+
+
+def test_attach_may_be_called_in_inference_mode():
+    assert all(on_ranks(2, attached_for_inference, backend="gloo"))
+
+
 def gossiping(rank, world):
     net = network()
     optimizer = torch.optim.SGD(net.parameters(), lr=0)
