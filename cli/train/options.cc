@@ -21,7 +21,8 @@ namespace ranvier::train {
 namespace {
 
 constexpr const char* examples = R"(
-Settings come from flags, then RANVIER_* variables (RANVIER_LINK_RATE for --link-rate), then the file of --config.
+Settings come from flags, then RANVIER_* variables (RANVIER_LINK_RATE for --link-rate), then the file of --config, then
+that of --plan.
 Under torchrun, mpirun or srun leave out --workers: each process finds its place in its environment.
 
 Examples:
@@ -259,7 +260,7 @@ void add_communication_options(CLI::App& app, Options& options, Given& given) {
 
 void add_file_options(CLI::App& app, Options& options, Given& given) {
   app.add_option("--json", options.json_file, "write settings and results there; - is stdout")->type_name("FILE");
-  app.add_option("--plan", given.plan, "do as a file of ranvier plan says where no flag says otherwise, and compare")
+  app.add_option("--plan", given.plan, "do as a file of ranvier plan says where no setting says otherwise, and compare")
       ->type_name("FILE");
   cli::add_seconds(app, "--replan-limit", options.replan_limit,
                    "for planning again where steps take other times than planned, while all workers wait");
@@ -285,18 +286,18 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   name_variables(app);
 
   if (cli::parse(app, arguments)) return std::nullopt;
-  if (!given.plan.empty() && !options.record_folder.empty())
-    throw Error(ErrorKind::usage, "--record holds averaging back and would spoil --plan; give one of them");
-  // The other ranks wait for a quarter of an hour (integrations/trainer/plan_change.cc).
-  if (options.replan_limit > std::chrono::minutes(10))
-    throw Error(ErrorKind::usage, "--replan-limit is for a search that holds all workers up; give it 600 s at most");
-  if (!given.plan.empty()) apply_plan(app, read_plan(given.plan), options);
   const CLI::Option& workers = *app.get_option("--workers");
   options.workers_source = cli::variable_of(workers);
   if (!given.config.empty()) {
     if (workers.count() == 0) options.workers_source = given.config + ": ";
     apply_config(app, given.config);
   }
+  if (!given.plan.empty() && !options.record_folder.empty())
+    throw Error(ErrorKind::usage, "--record holds averaging back and would spoil --plan; give one of them");
+  // The other ranks wait for a quarter of an hour (integrations/trainer/plan_change.cc).
+  if (options.replan_limit > std::chrono::minutes(10))
+    throw Error(ErrorKind::usage, "--replan-limit is for a search that holds all workers up; give it 600 s at most");
+  if (!given.plan.empty()) apply_plan(app, read_plan(given.plan), options);
 
   given.put_into(options);
   auto& run = options.trainer;

@@ -54,7 +54,7 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
     cli::set_unless_given(app, "--place", plan.place);
   }
   if (chooses) options.trainer.tuning = table_of(plan);
-  // What somebody chose by a flag is not chosen again, nor where no other steps are like those of the plan.
+  // What somebody chose is not chosen again, nor where no other steps are like those of the plan.
   if (obeyed && plan.unequal.stragglers.empty()) {
     options.trainer.planned = planning::expected(plan);
     options.trainer.planned_unequal = plan.unequal.any();

@@ -9,7 +9,7 @@
 
 namespace ranvier::train {
 
-// Gives the options of `app` that neither a flag nor a variable has set what the plan chose; call it after parsing.
+// Gives the options of `app` that nobody has set, be it by a flag, a variable or --config, what the plan chose.
 void apply_plan(CLI::App& app, const Plan& plan, Options& options);
 // Throws Error{usage} for a plan of another number of ranks.
 void check_plan(const Options& options, Rank world);

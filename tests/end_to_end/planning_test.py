@@ -66,6 +66,15 @@ class Planning(TrainingTest):
         settings = run["settings"]
         self.assertEqual((settings["transport"], settings["compress"], settings["bucket_bytes"]), ("tcp", "none", 4096))
 
+    def test_a_file_of_settings_comes_before_the_plan(self):
+        plan, file = self.plan(), self.folder / "settings.toml"
+        for words, named in ((("--plan", plan), ""), ((), f"plan = '{plan}'\n")):
+            file.write_text(f"{named}compress = 'none'\nbucket = '8K'\n")
+            run = self.results("--workers", "2", "--steps", "2", "--config", str(file), *words)
+            settings = run["settings"]
+            self.assertEqual((settings["transport"], settings["compress"], settings["bucket_bytes"]), ("tcp", "none", 8192))
+            self.assertEqual(run["plan"]["predicted_step_ns"], 1e12)
+
     def test_a_plan_far_too_hopeful_is_dropped_and_says_what_to_run(self):
         # A transport that the plan names too is no choice against it.
         done = self.train("--workers", "2", "--model", "mlp", "--steps", "25", "--transport", "tcp",
@@ -165,9 +174,13 @@ class Planning(TrainingTest):
             (("--plan", self.plan(ranks=2), "--record", str(self.folder / "x")), 2, "give one of them"),
             (("--record", "/dev/null/x"), 1, "/dev/null/x"),
             (("--plan", str(self.folder / "none.toml")), 1, "none.toml"),
+            (("--replan-limit", "601"), 2, "--replan-limit is for a search that holds all workers up"),
         ):
-            with self.subTest(words=words):
-                self.assert_sentence(self.train("--workers", "2", *words), code, part)
+            file = self.folder / "settings.toml"
+            file.write_text("".join(f'{key[2:]} = "{value}"\n' for key, value in zip(words[::2], words[1::2], strict=True)))
+            for given in (words, ("--config", str(file))):
+                with self.subTest(words=words, given=given):
+                    self.assert_sentence(self.train("--workers", "2", *given), code, part)
         self.assert_sentence(self.train("--workers", "2", "--plan", self.plan(compress="bf61")), 2, "did you mean 'bf16'?")
 
 
