@@ -123,10 +123,10 @@ class SummableExchange final : public Exchange {
   std::uint64_t plain_buckets() const override { return tools_->plain.load(); }
   std::size_t state_bytes() const override { return residuals_.bytes(); }
   std::vector<std::byte> save(const Bucket& bucket) override {
-    return tools_->codec->state_parts() > 0 ? residuals_.save(bucket, number_) : std::vector<std::byte>{};
+    return keeps_something() ? residuals_.save(bucket, number_) : std::vector<std::byte>{};
   }
   void restore(const Bucket& bucket, ConstBytes kept) override {
-    if (tools_->codec->state_parts() > 0) residuals_.restore(bucket, kept, number_);
+    if (keeps_something()) residuals_.restore(bucket, kept, number_);
   }
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
     auto state = tools_->codec->state_parts() > 0 ? residuals_.of(bucket) : std::make_shared<Residuals::State>();
@@ -136,6 +136,9 @@ class SummableExchange final : public Exchange {
   }
 
  private:
+  // What is held back, or, where indices follow from it, at least the number.
+  bool keeps_something() const { return tools_->codec->state_parts() > 0 || tools_->codec->summable_at() > 0; }
+
   Communicator& comm_;
   const std::shared_ptr<SummableTools> tools_;
   Residuals residuals_;
