@@ -127,9 +127,11 @@ class Synchronizer::Impl {
       const std::string compress = gossip_ || policy_->meets_peers() ? "none" : compress_;
       for (std::size_t level = first_parameter_level(); level <= last; ++level) {
         Team* const leaders = teams_.leaders(level);
+        // The last level is what a codec is for, be it inside a node, too.
+        const bool stays_inside = level < last && leaders != nullptr && !leaders->spans(teams_.nodes());
         averages_.push_back(std::make_unique<ParameterAverage>(
             leaders, teams_.whole(level - 1),
-            ParameterAverage::Options{.compress = compress,
+            ParameterAverage::Options{.compress = stays_inside ? "none" : compress,
                                       .tensors = tensors,
                                       .wants_change = level == last && policy_->averages_changes(),
                                       .outer = level == last && policy_->has_outer_step(),

@@ -389,6 +389,15 @@ TEST(Synchronizer, RoundsAndBytesAreWhatTheRuleSays) {
   EXPECT_EQ(traffic[1].bytes_inside, 24 * size * sizeof(float));
 }
 
+TEST(Synchronizer, NoCodecWorksInsideANode) {
+  const std::string sync = "hierarchy:node=4,world=12";
+  std::vector<SyncTraffic> plain, coded;
+  traces(4, {.sync = sync, .place = "node=2"}, {}, &plain);
+  traces(4, {.sync = sync, .compress = "int8", .place = "node=2"}, {}, &coded);
+  for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(coded[rank].bytes_inside, plain[rank].bytes_inside);
+  EXPECT_LT(coded[0].bytes_between, plain[0].bytes_between);
+}
+
 TEST(Synchronizer, CodecsWorkOnHowFarReplicasHaveCome) {
   const auto plain = traces(4, {.sync = "local:6"});
   const auto coded = traces(4, {.sync = "local:6", .compress = "int8"});
