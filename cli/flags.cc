@@ -80,14 +80,16 @@ std::string variable_at_fault(const CLI::App& app) {
   return last == options.rend() ? "" : variable_of(**last);
 }
 
-// CLI11 takes any number for an answer to yes or no.
-void check_variables_of_flags(const CLI::App& app) {
-  constexpr std::string_view words[] = {"", "0", "1", "false", "true", "no", "yes", "off", "on"};
+void check_answers(const CLI::App& app, const Arguments& arguments) {
   for (const auto* option : app.get_options()) {
-    if (option->get_items_expected_max() != 0 || option->get_envname().empty()) continue;
-    const char* const value = std::getenv(option->get_envname().c_str());
-    if (value != nullptr && std::find(std::begin(words), std::end(words), value) == std::end(words))
-      refuse(in_one_line(fmt::format("{}: it is '{}'; write 1 for yes, 0 for no", option->get_envname(), value)));
+    const char* const value = option->get_envname().empty() ? nullptr : std::getenv(option->get_envname().c_str());
+    if (value != nullptr && *value != '\0') check_answer(*option, option->get_envname(), value);
+  }
+  for (const std::string& argument : arguments) {
+    const auto end = argument.find('=');
+    if (!argument.starts_with("--") || end >= argument.size() - 1) continue;
+    const std::string name = argument.substr(0, end);
+    if (const auto* option = app.get_option_no_throw(name)) check_answer(*option, name, argument.substr(end + 1));
   }
 }
 
@@ -159,7 +161,7 @@ std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
   for (auto* option : app.get_options())
     if (option->get_expected_max() == 1 && option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw)
       option->take_last();  // as a script expects that appends its own
-  check_variables_of_flags(app);
+  check_answers(app, arguments);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);
@@ -178,6 +180,12 @@ std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
   if (const auto extras = app.remaining(); !extras.empty()) refuse_extras(app, extras);
   if (speaks_for_the_job()) warn_of_misspellings(app);
   return std::nullopt;
+}
+
+void check_answer(const CLI::Option& option, const std::string& name, const std::string& word) {
+  constexpr std::string_view words[] = {"0", "1", "false", "true", "no", "yes", "off", "on"};
+  if (option.get_items_expected_max() == 0 && std::ranges::find(words, word) == std::end(words))
+    refuse(in_one_line(fmt::format("{}: it is '{}'; write 1 for yes, 0 for no", name, word)));
 }
 
 std::string variable_of(const CLI::Option& option) {

@@ -32,6 +32,10 @@ std::optional<int> parse(CLI::App& app, const Arguments& arguments);
 // Of an option that the command line leaves out, as if it were there. `flag`: "--world".
 void set_unless_given(CLI::App& app, const std::string& flag, const std::string& value);
 
+// Throws Error{usage}, calling it `name`, for a flag whose value is neither yes nor no: CLI11 takes any number for yes,
+// and has no words for others.
+void check_answer(const CLI::Option&, const std::string& name, const std::string& word);
+
 // "RANVIER_PORTS: " where its value came from that variable, else empty: what a refusal begins with.
 std::string variable_of(const CLI::Option&);
 

@@ -41,6 +41,7 @@ void apply_config(CLI::App& app, const std::filesystem::path& path) {
       throw Error(ErrorKind::usage,
                   fmt::format("{}: '{}' takes one value and not {}", path.string(), key, item.inputs.size()));
     try {
+      cli::check_answer(*option, key, item.inputs.front());
       option->add_result(item.inputs.front());
       option->run_callback();
     } catch (const Error& problem) {

@@ -92,6 +92,14 @@ class Words(TrainingTest):
         os.mkfifo(pipe)
         self.assert_sentence(self.train("--config", str(pipe)), 1, str(pipe), "regular file")
 
+    def test_what_is_neither_yes_nor_no_is_refused(self):
+        file = self.folder / "settings.toml"
+        for name, word, written in (("measure", "maybe", '"maybe"'), ("measure", "", '""'), ("survive", "3", "3")):
+            file.write_text(f"{name} = {written}\n")
+            for given, named in (((f"--{name}={word}",), f"--{name}"), (("--config", str(file)), f"{file}: {name}")):
+                if word or given[0] == "--config":  # --measure= is --measure
+                    self.assert_sentence(self.train(*given), 2, f"{named}: it is '{word}'; write 1 for yes, 0 for no")
+
     def test_a_variable_with_a_wrong_value_is_refused(self):
         result = self.train(variables={"RANVIER_TRANSPORT": "tpc"})
         self.assert_sentence(result, 2, "RANVIER_TRANSPORT: ", "'tpc'", "did you mean 'tcp'?")
