@@ -180,8 +180,9 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
   const Rank replicas = place.world / trainer::parse_division(settings.parallel).parts;
   if (is_first()) {
     const bool is_one_node = settings.place.empty() && place.local_world == place.world;
-    const std::string remark = trainer::remark_on_sync(settings, data, replicas, is_one_node);
-    if (!remark.empty()) cli::say(speaker + ": " + remark + "\n");
+    for (const std::string& remark : {trainer::remark_on_sync(settings, data, replicas, is_one_node),
+                                      trainer::remark_on_warm_up(settings, data, replicas)})
+      if (!remark.empty()) cli::say(speaker + ": " + remark + "\n");
   }
   const std::size_t workers = trainer::training_ranks(settings.sync, replicas);
   std::optional<Membership> members;

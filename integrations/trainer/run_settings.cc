@@ -50,6 +50,11 @@ bool begins_where_all_agreed(const std::string& sync) {
   return (policy->averages_parameters() && !policy->averages_changes()) || policy->pushes() || policy->meets_peers();
 }
 
+std::size_t steps_of_an_epoch(const TrainSettings& settings, const Dataset& data, Rank world) {
+  return steps_per_epoch(training_samples(data), settings.batch * settings.accumulate,
+                         training_ranks(settings.sync, world));
+}
+
 }  // namespace
 
 Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank world) {
@@ -125,7 +130,16 @@ std::size_t training_ranks(const std::string& sync, Rank world) {
 }
 
 void check_batch(const TrainSettings& settings, const Dataset& data, Rank world) {
-  steps_per_epoch(training_samples(data), settings.batch * settings.accumulate, training_ranks(settings.sync, world));
+  steps_of_an_epoch(settings, data, world);
+}
+
+std::string remark_on_warm_up(const TrainSettings& settings, const Dataset& data, Rank world) {
+  const std::size_t steps =
+      std::min(settings.steps, steps_of_epochs(settings, steps_of_an_epoch(settings, data, world)));
+  if (settings.warm_up < steps) return {};
+  return "the learning rate rises in " + std::to_string(settings.warm_up) +
+         " steps (--warm-up), and never comes to its height in the " + std::to_string(steps) +
+         " steps of this run; give fewer of those or more of these";
 }
 
 // OuterStep::gain() with which outer steps go too far over an inner momentum. slowmo's 1.25, and 2 of
@@ -135,8 +149,7 @@ constexpr double too_far_over_momentum = 4;
 
 std::string remark_on_sync(const TrainSettings& settings, const Dataset& data, Rank world, bool is_one_node) {
   if (settings.sync == "auto" || world == 1) return {};
-  const std::size_t each = steps_per_epoch(training_samples(data), settings.batch * settings.accumulate,
-                                           training_ranks(settings.sync, world));
+  const std::size_t each = steps_of_an_epoch(settings, data, world);
   const std::size_t all = steps_of_epochs(settings, each);
   const auto policy = make_sync_policy(
       settings.sync, {.steps_per_epoch = each, .steps = all, .world = static_cast<std::uint64_t>(world)});

@@ -23,6 +23,8 @@ void check_batch(const TrainSettings& settings, const Dataset& data, Rank world)
 // What to tell who gave a policy that never does what it is for in such a run, or over an optimizer that it spoils;
 // else "".
 std::string remark_on_sync(const TrainSettings& settings, const Dataset& data, Rank world, bool is_one_node);
+// What to tell who lets the learning rate rise in all steps of the run; else "".
+std::string remark_on_warm_up(const TrainSettings& settings, const Dataset& data, Rank world);
 // Of the learning rate's cosine, where an epoch has so many steps: to the nearest, one at least.
 std::size_t steps_of_epochs(const TrainSettings&, std::size_t steps_per_epoch);
 // For so many samples a step, and so many steps in all.

@@ -85,6 +85,12 @@ class Models(TrainingTest):
         plain = self.results(*words, "--lr", "0.15")["test_loss"]
         self.assertEqual(self.results(*words, "--lr", "0.1", "--lr-batch", "16", "--warm-up", "1")["test_loss"], plain)
 
+    def test_who_lets_the_rate_rise_in_all_steps_is_told(self):
+        for warm_up, is_told in (("3", False), ("4", True)):
+            result = self.train("--workers", "2", "--model", "mlp", "--steps", "4", "--warm-up", warm_up)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual("never comes to its height in the 4 steps of this run" in result.stderr, is_told, result.stderr)
+
     def test_what_makes_no_sense_is_refused(self):
         text = str(write_text(self.folder / "words.txt"))
         short = self.folder / "short.txt"
