@@ -118,6 +118,8 @@ class SyncPolicy {
   virtual double outer_gain() const { return 1; }
   // Whether that is in units of the rates of the steps before, each of which every rank has to know.
   virtual bool outer_follows_rate() const { return false; }
+  // Behind so many steps it first averages parameters of everybody, or a part of them, or hands halves on.
+  virtual std::uint64_t first_average() const { return 1; }
   // Whether averages of the last level are under way while steps go on (SyncAction::What::begin_average).
   virtual bool delays_averages() const { return false; }
   // So many parts of the parameters, about equal ones, travel each by itself; 0: never.

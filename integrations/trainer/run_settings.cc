@@ -165,13 +165,7 @@ std::string remark_on_sync(const TrainSettings& settings, const Dataset& data, R
     return "all workers share one node, in which --sync " + settings.sync + " averages gradients in every step" +
            (settings.compress == "none" ? "" : " and --compress " + settings.compress + " has nothing to code") +
            ": this is bsp; say --place node=2 to try on one machine what two would do";
-  const auto meets_everybody = [everybody](const SyncAction& action) {
-    return action.what != SyncAction::What::parameters || action.level == everybody;
-  };
-  bool is_long_enough = false;
-  for (std::size_t step = 1; step <= steps && !is_long_enough; ++step)
-    is_long_enough =
-        std::ranges::any_of(policy->react({.point = SyncPoint::step_ended, .step = step}), meets_everybody);
+  const bool is_long_enough = policy->first_average() <= steps;
   const bool has_momentum = settings.optimizer == "sgd" || settings.optimizer == "lars";
   if (is_long_enough && has_momentum && policy->outer_gain() >= too_far_over_momentum)
     return "the outer steps of --sync " + settings.sync +

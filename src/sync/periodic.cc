@@ -29,6 +29,7 @@ class PeriodicPolicy final : public SyncPolicy {
   bool wants_spread() const override { return rule_.adaptation.bound > 0; }
   bool has_outer_step() const override { return !rule_.outer.is_plain(); }
   double outer_gain() const override { return rule_.outer.gain(); }
+  std::uint64_t first_average() const override { return begin_ + rule_.levels.back().period; }
   bool delays_averages() const override { return rule_.delay > 0; }
   bool outer_follows_rate() const override { return has_outer_step() && rule_.outer_by_rate; }
 

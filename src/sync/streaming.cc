@@ -34,6 +34,7 @@ class StreamingPolicy final : public SyncPolicy {
   bool wants_spread() const override { return false; }
   bool has_outer_step() const override { return true; }
   double outer_gain() const override { return rule_.outer.gain(); }
+  std::uint64_t first_average() const override { return begin_ + spacing(); }
   std::size_t fragments() const override { return rule_.fragments; }
 
   std::vector<SyncAction> react(const SyncEvent& event) override {

@@ -152,6 +152,25 @@ TEST(Policies, PeriodsBeginWithThePolicy) {
   EXPECT_THAT(later.at(116), ElementsAre("parameters 0-1"));
 }
 
+TEST(Policies, SayWhenTheyFirstAverage) {
+  for (const std::string spec : {"local:7", "post-local:5,after=0.1", "node:6,delay=4", "slowmo:5",
+                                 "diloco:12,fragments=4", "hierarchy:node=2,rack=4,world=12", "gossip"})
+    for (const std::uint64_t begin : {0U, 50U}) {
+      if (spec == "gossip" && begin > 0) continue;  // which counts no periods
+      SyncContext then = context;
+      then.begin = begin;
+      const auto policy = make_sync_policy(spec, then);
+      const std::uint64_t told = policy->first_average();
+      const auto averages = [&](const SyncAction& each) {
+        return each.what != SyncAction::What::parameters || each.level == policy->levels().size();
+      };
+      std::uint64_t step = begin + 1;
+      while (std::ranges::none_of(policy->react({.point = SyncPoint::step_ended, .step = step}), averages)) ++step;
+      EXPECT_EQ(told, step) << spec << " from " << begin;
+    }
+  EXPECT_EQ(make_sync_policy("local:1000000000", context)->first_average(), 1'000'000'000U);
+}
+
 TEST(Policies, OuterStepsAreTakenByTheLastLevelOnly) {
   EXPECT_THAT(run("diloco:5", 5).at(5), ElementsAre("parameters 0-1 outer"));
   EXPECT_THAT(run("slowmo:5", 5).at(5), ElementsAre("parameters 0-1 outer"));
