@@ -72,8 +72,10 @@ std::string FlightRecorder::dump(std::size_t most, std::optional<std::uint64_t> 
     if (entry.state == State::running && !fails_now)
       text += "still running\n";
     else
-      text += fmt::format("{} after {:.3f} ms\n", entry.state == State::done ? "done" : "failed",
-                          scale_.nanoseconds_at(fails_now ? ticks() : place.ended.load(relaxed)) / 1e6 - started_ms);
+      // The scale moves a little from call to call: nothing took less than no time.
+      text += fmt::format(
+          "{} after {:.3f} ms\n", entry.state == State::done ? "done" : "failed",
+          std::max(0.0, scale_.nanoseconds_at(fails_now ? ticks() : place.ended.load(relaxed)) / 1e6 - started_ms));
   }
   return text;
 }

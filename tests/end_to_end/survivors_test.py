@@ -15,6 +15,30 @@ from program import main, wait_until
 from training import TrainingTest, workers_of
 
 
+CHECKPOINT = b"ranvier checkpoint "  # begins with it
+
+
+def read_until_it_ends(pipe: str, process: subprocess.Popen) -> bytes:
+    """All that a process writes into a pipe, be it opened once or several times, one behind another or not."""
+    read = b""
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            has_ended = process.poll() is not None
+            try:
+                part = os.read(end, 1 << 20)
+            except BlockingIOError:
+                part = b""
+            read += part
+            if not part and has_ended:
+                break
+            time.sleep(0 if part else 0.001)
+    finally:
+        os.close(end)
+    return read
+
+
 class Survivors(TrainingTest):
     def train_for_good(self, workers: int, *words: str) -> tuple[subprocess.Popen, list[int]]:
         """Slow workers that survive losses and wait for who is silent, until somebody ends them; and their processes."""
@@ -98,13 +122,11 @@ class Survivors(TrainingTest):
                 writer = workers_of(process.pid)[0]
                 os.kill(writer, signal.SIGKILL)
                 self.read_until("2 workers go on", process)
-                read = []
-                for _ in range(epochs):
-                    with open(pipe, "rb") as end:
-                        read.append(end.read())
+                written = read_until_it_ends(pipe, process)
                 _, err = process.communicate(timeout=60)
                 self.assertEqual(process.returncode, 0, err)
-                file.write_bytes(read[-1])
+                self.assertEqual(written.count(CHECKPOINT), epochs)
+                file.write_bytes(written[written.rindex(CHECKPOINT) :])
                 run = self.results(*words, "--steps", str(steps + 1), "--resume", str(file))
                 self.assertEqual(run["steps"], min(steps + 1, 14 * epochs))
 
