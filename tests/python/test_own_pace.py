@@ -464,11 +464,12 @@ def interrupted_at_its_turn(rank, world):
     ranvier.attach(net, optimizer, "ssp:1")
     generator = torch.Generator().manual_seed(rank)
     step(net, optimizer, generator)
+    store = dist.distributed_c10d._get_default_store()
     if rank == 1:  # behind whom the other one waits at last
+        until = time.monotonic() + 30
+        while not store.check(["interrupted"]) and time.monotonic() < until:
+            time.sleep(0.1)
         with pytest.raises(RuntimeError, match="rank 0"):
-            for _ in range(300):
-                time.sleep(0.1)
-                dist.get_rank()
             step(net, optimizer, generator)
         return 0.0
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -477,6 +478,7 @@ def interrupted_at_its_turn(rank, world):
     with pytest.raises(KeyboardInterrupt):
         for _ in range(50):
             step(net, optimizer, generator)
+    store.set("interrupted", "")
     return time.monotonic() - began
 
 
