@@ -99,6 +99,11 @@ bool UdpConnection::waits_for_credit() const {
          std::ranges::any_of(send_lanes_, [](const UdpSendLane& lane) { return lane.waits_for_credit(); });
 }
 
+UdpConnection::Time UdpConnection::asks_for_credit_at() const {
+  if (recovery_.in_flight() > 0 || !waits_for_credit()) return Time::max();
+  return std::max(last_probe_at_, limits_heard_at_) + recovery_.timeout();
+}
+
 // The most urgent collectives first; the ordinary ones and messages by turns.
 UdpSendLane* UdpConnection::lane_to_send() {
   for (Lane lane = collective_lanes - 1; lane >= ordinary_lanes; --lane)
@@ -230,9 +235,7 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
     return true;
   }
   if (open) recovery_.held_by_caller();
-  const bool asks_for_credit = recovery_.in_flight() == 0 && waits_for_credit() &&
-                               now - std::max(last_probe_at_, limits_heard_at_) >= recovery_.timeout();
-  if (recovery_.probe() || asks_for_credit) {
+  if (recovery_.probe() || now >= asks_for_credit_at()) {
     recovery_.probed();
     last_probe_at_ = now;
     finish(now, header(PacketKind::probe), acknowledgement, {}, false, packet);
@@ -373,9 +376,7 @@ UdpConnection::Time UdpConnection::due(Time now) const {
   if (unacknowledged_ > 0) due = std::min(due, unacknowledged_since_ + acknowledgement_delay);
   if (recovery_.in_flight() < window() && (has_bytes_to_send() || ask_small_))
     due = std::min(due, local() || departure_ < group_end_ ? now : std::max(now, departure_));
-  if (recovery_.in_flight() == 0 && waits_for_credit())
-    due = std::min(due, std::max(last_probe_at_, limits_heard_at_) + recovery_.timeout());
-  return due;
+  return std::min(due, asks_for_credit_at());
 }
 
 UdpConnection::Duration UdpConnection::may_rest() const {

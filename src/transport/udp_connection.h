@@ -134,6 +134,7 @@ class UdpConnection {
   void send_partial(Time now, bool acknowledge, OutgoingPacket&);
   bool has_bytes_to_send() const;
   bool waits_for_credit() const;
+  Time asks_for_credit_at() const;  // when room of which it was not told is asked for; Time::max() where none is needed
   PacketHeader header(PacketKind) const;
   void finish(Time now, const PacketHeader&, const Acknowledgement&, ConstBytes payload, bool sizes, OutgoingPacket&);
 
