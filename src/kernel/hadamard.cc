@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernel/hadamard.cc"
@@ -11,31 +12,43 @@
 #include "hwy/highway.h"
 
 #include "base/mix.h"
+#include "kernel/row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ranvier::kernel::HWY_NAMESPACE {
 
-// The compiler's own vectors: 16 floats are one, two or four registers, and shuffles are written once for all targets.
 // A block of 1024 is walked three times for its ten levels: six, two and two; signs are part of the first or last walk.
-constexpr std::size_t row = 16;
-using Row = float __attribute__((vector_size(row * sizeof(float))));
-using Words = std::uint32_t __attribute__((vector_size(row * sizeof(float))));
 constexpr std::uint32_t sign_bit = 0x80000000U;
 
-// Butterflies between lanes i and i ^ stride: the lower one becomes the sum, the upper one the difference.
-#define RANVIER_BUTTERFLY(x, stride)                                                                                   \
-  do {                                                                                                                 \
-    constexpr auto s = [](int lane) { return lane ^ (stride); };                                                       \
-    constexpr auto f = [](int lane) { return (lane & (stride)) != 0 ? sign_bit : 0U; };                                \
-    const Row other = __builtin_shufflevector(x, x, s(0), s(1), s(2), s(3), s(4), s(5), s(6), s(7), s(8), s(9), s(10), \
-                                              s(11), s(12), s(13), s(14), s(15));                                      \
-    const Words sign = {f(0), f(1), f(2),  f(3),  f(4),  f(5),  f(6),  f(7),                                           \
-                        f(8), f(9), f(10), f(11), f(12), f(13), f(14), f(15)};                                         \
-    (x) = reinterpret_cast<Row>(reinterpret_cast<Words>(x) ^ sign) + other;                                            \
-  } while (false)
+HWY_INLINE void sum_and_difference(Row& a, Row& b) {
+  for (std::size_t p = 0; p < registers; ++p) {
+    const Floats difference = a.part[p] - b.part[p];
+    a.part[p] += b.part[p];
+    b.part[p] = difference;
+  }
+}
 
-HWY_INLINE void load_row(const float* from, Row& x) { std::memcpy(&x, from, sizeof x); }
-HWY_INLINE void store_row(const Row& x, float* to) { std::memcpy(to, &x, sizeof x); }
+// Butterflies between lanes i and i ^ stride: the lower one becomes the sum, the upper one the difference.
+template <int stride, int... lane>
+HWY_INLINE Floats butterfly_within(Floats x, std::integer_sequence<int, lane...>) {
+  const Words sign = {((lane & stride) != 0 ? sign_bit : 0U)...};
+  return reinterpret_cast<Floats>(reinterpret_cast<Words>(x) ^ sign) +
+         __builtin_shufflevector(x, x, (lane ^ stride)...);
+}
+template <int stride>
+HWY_INLINE void butterfly(Row& x) {
+  if constexpr (stride < register_lanes) {
+    for (Floats& part : x.part) part = butterfly_within<stride>(part, Lanes());
+  } else {
+    constexpr std::size_t h = stride / register_lanes;
+    for (std::size_t p = 0; p < registers; ++p) {
+      if ((p & h) != 0) continue;
+      const Floats difference = x.part[p] - x.part[p + h];
+      x.part[p] += x.part[p + h];
+      x.part[p + h] = difference;
+    }
+  }
+}
 
 // The diagonal D: random signs, with the factor that makes the matrix orthonormal.
 struct Diagonal {
@@ -45,14 +58,17 @@ struct Diagonal {
 };
 
 // A hash for each 64 places has the signs of four rows; of a block that is smaller than a row, the first it needs.
-HWY_INLINE void scale_row(const Diagonal& diagonal, std::size_t at, Row& x) {
+template <int... lane>
+HWY_INLINE void scale_row(const Diagonal& diagonal, std::size_t at, Row& x, std::integer_sequence<int, lane...>) {
   const std::size_t place = diagonal.begin + at;
   const auto signs = static_cast<std::uint32_t>(mix(diagonal.seed + place / 64) >> (place % 64));
-  constexpr Words lanes = {1U << 0, 1U << 1, 1U << 2,  1U << 3,  1U << 4,  1U << 5,  1U << 6,  1U << 7,
-                           1U << 8, 1U << 9, 1U << 10, 1U << 11, 1U << 12, 1U << 13, 1U << 14, 1U << 15};
-  const Words is_negative = reinterpret_cast<Words>((lanes & signs) == lanes);
-  x *= reinterpret_cast<Row>((is_negative & sign_bit) | std::bit_cast<std::uint32_t>(diagonal.factor));
+  constexpr Words bits = {(1U << lane)...};
+  for (std::size_t p = 0; p < registers; ++p) {
+    const Words is_negative = reinterpret_cast<Words>((bits & (signs >> (p * register_lanes))) == bits);
+    x.part[p] *= reinterpret_cast<Floats>((is_negative & sign_bit) | std::bit_cast<std::uint32_t>(diagonal.factor));
+  }
 }
+HWY_INLINE void scale_row(const Diagonal& diagonal, std::size_t at, Row& x) { scale_row(diagonal, at, x, Lanes()); }
 
 // The four levels within rows, and of 2 or 4 rows the one or two levels between them, in one walk over the block.
 template <std::size_t rows, bool scale_before, bool scale_after>
@@ -62,17 +78,14 @@ HWY_INLINE void transform_rows(const float* from, float* to, std::size_t block, 
     for (std::size_t k = 0; k < rows; ++k) {
       load_row(from + i + k * row, x[k]);
       if (scale_before) scale_row(diagonal, i + k * row, x[k]);
-      RANVIER_BUTTERFLY(x[k], 1);
-      RANVIER_BUTTERFLY(x[k], 2);
-      RANVIER_BUTTERFLY(x[k], 4);
-      RANVIER_BUTTERFLY(x[k], 8);
+      butterfly<1>(x[k]);
+      butterfly<2>(x[k]);
+      butterfly<4>(x[k]);
+      butterfly<8>(x[k]);
     }
     for (std::size_t h = 1; h < rows; h *= 2)
       for (std::size_t k = 0; k < rows; ++k) {
-        if ((k & h) != 0) continue;
-        const Row sum = x[k] + x[k + h], difference = x[k] - x[k + h];
-        x[k] = sum;
-        x[k + h] = difference;
+        if ((k & h) == 0) sum_and_difference(x[k], x[k + h]);
       }
     for (std::size_t k = 0; k < rows; ++k) {
       if (scale_after) scale_row(diagonal, i + k * row, x[k]);
@@ -88,11 +101,10 @@ HWY_INLINE void two_levels(float* values, std::size_t block, std::size_t h, cons
     for (std::size_t i = begin; i < begin + h; i += row) {
       Row x[4];
       for (std::size_t k = 0; k < 4; ++k) load_row(values + i + k * h, x[k]);
-      const Row a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];
-      x[0] = a + c;
-      x[1] = b + d;
-      x[2] = a - c;
-      x[3] = b - d;
+      sum_and_difference(x[0], x[1]);
+      sum_and_difference(x[2], x[3]);
+      sum_and_difference(x[0], x[2]);
+      sum_and_difference(x[1], x[3]);
       for (std::size_t k = 0; k < 4; ++k) {
         if (scale_after) scale_row(diagonal, i + k * h, x[k]);
         store_row(x[k], values + i + k * h);
@@ -106,11 +118,11 @@ HWY_INLINE void one_level(float* values, std::size_t block, std::size_t h, const
       Row a, b;
       load_row(values + i, a);
       load_row(values + i + h, b);
-      Row sum = a + b, difference = a - b;
-      if (scale_after) scale_row(diagonal, i, sum);
-      if (scale_after) scale_row(diagonal, i + h, difference);
-      store_row(sum, values + i);
-      store_row(difference, values + i + h);
+      sum_and_difference(a, b);
+      if (scale_after) scale_row(diagonal, i, a);
+      if (scale_after) scale_row(diagonal, i + h, b);
+      store_row(a, values + i);
+      store_row(b, values + i + h);
     }
 }
 
@@ -121,9 +133,9 @@ HWY_INLINE void transform_few(const float* from, float* to, std::size_t block, c
   std::memcpy(&x, from, block * sizeof(float));
   if (!inverse) scale_row(diagonal, 0, x);
   // The levels of a smaller block do not reach beyond it.
-  if (block > 1) RANVIER_BUTTERFLY(x, 1);
-  if (block > 2) RANVIER_BUTTERFLY(x, 2);
-  if (block > 4) RANVIER_BUTTERFLY(x, 4);
+  if (block > 1) butterfly<1>(x);
+  if (block > 2) butterfly<2>(x);
+  if (block > 4) butterfly<4>(x);
   if (inverse) scale_row(diagonal, 0, x);
   std::memcpy(to, &x, block * sizeof(float));
 }

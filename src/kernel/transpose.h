@@ -1,4 +1,4 @@
-// Transposes matrices of floats, 16 x 16 at a time in registers.
+// Transposes matrices of floats, as many rows and columns at a time in registers as one of them has lanes.
 #pragma once
 
 #include <cstddef>
