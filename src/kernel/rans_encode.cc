@@ -8,6 +8,7 @@
 #include "hwy/foreach_target.h"
 
 #include "hwy/highway.h"
+#include "kernel/compress-inl.h"
 #include "kernel/gather-inl.h"
 #include "kernel/memory-inl.h"
 
@@ -42,7 +43,7 @@ HWY_INLINE void step(const std::uint32_t* share, const std::uint32_t* reciprocal
   const auto start = hn::And(shares, hn::Set(d, 0xFFFFU));
 
   const auto full = hn::Not(hn::Lt(states[v], hn::ShiftLeftSame(f, 32 - bits)));
-  store(hn::TruncateTo(d16, hn::Compress(states[v], full)), d16, words);
+  store(hn::TruncateTo(d16, compress(d, states[v], full)), d16, words);
   words += 2 * hn::CountTrue(d, full);
   const auto x = hn::IfThenElse(full, hn::ShiftRight<16>(states[v]), states[v]);
 

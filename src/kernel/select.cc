@@ -10,6 +10,7 @@
 #include "hwy/foreach_target.h"
 
 #include "hwy/highway.h"
+#include "kernel/compress-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ranvier::kernel::HWY_NAMESPACE {
@@ -44,14 +45,15 @@ std::size_t collect_loop(const float* values, std::size_t count, float threshold
     const auto bits = hn::BitCast(d, hn::LoadU(hn::ScalableTag<float>(), values + i));
     const auto chosen = hn::Gt(hn::And(bits, no_sign), below);
     if (hn::AllFalse(d, chosen)) continue;
-    const auto index = hn::Iota(d, static_cast<std::int32_t>(i));
-    if (most - found >= lanes) {  // a store may write whole vectors
-      found += hn::CompressStore(index, chosen, d, out + found);
-      continue;
+    const auto compressed = compress(d, hn::Iota(d, static_cast<std::int32_t>(i)), chosen);
+    const std::size_t taken = std::min(hn::CountTrue(d, chosen), most - found);
+    if (most - found >= lanes) {
+      hn::StoreU(compressed, d, out + found);  // also behind those taken
+    } else {
+      HWY_ALIGN std::int32_t last[HWY_LANES(std::int32_t)];
+      hn::Store(compressed, d, last);
+      std::copy_n(last, taken, out + found);
     }
-    HWY_ALIGN std::int32_t last[HWY_LANES(std::int32_t)];
-    const std::size_t taken = std::min(hn::CompressStore(index, chosen, d, last), most - found);
-    std::copy_n(last, taken, out + found);
     found += taken;
   }
   for (; i < count && found < most; ++i)
