@@ -60,8 +60,8 @@ RansSteps steps_of(const Frequencies& frequencies) {
   std::uint32_t start = 0;
   for (std::size_t symbol = 0; symbol < frequencies.of.size(); ++symbol) {
     const std::uint32_t f = frequencies.of[symbol];
-    steps.share[symbol] = f << 16 | start;
-    steps.reciprocal[symbol] = f > 1 ? static_cast<std::uint32_t>((std::uint64_t{1} << 32) / f) : 0xFFFFFFFF;
+    steps.of[symbol].share = f << 16 | start;
+    steps.of[symbol].reciprocal = f > 1 ? static_cast<std::uint32_t>((std::uint64_t{1} << 32) / f) : 0xFFFFFFFF;
     start += f;
   }
   return steps;
@@ -70,11 +70,12 @@ RansSteps steps_of(const Frequencies& frequencies) {
 // The word is always written, and kept by moving on: whether a state gives one is too random to be predicted. The
 // quotient is exact or one less (see kernel/rans_encode.cc).
 std::byte* put(const RansSteps& steps, std::uint8_t symbol, std::uint32_t& state, std::byte* words) {
-  const std::uint32_t f = steps.share[symbol] >> 16, start = steps.share[symbol] & 0xFFFF;
+  const auto [share, reciprocal] = steps.of[symbol];
+  const std::uint32_t f = share >> 16, start = share & 0xFFFF;
   const std::uint32_t full = state >= f << (32 - steps.bits);
   std::memcpy(words, &state, word_bytes);
   const std::uint32_t x = state >> 16 * full;
-  const auto quotient = static_cast<std::uint32_t>(std::uint64_t{x} * steps.reciprocal[symbol] >> 32);
+  const auto quotient = static_cast<std::uint32_t>(std::uint64_t{x} * reciprocal >> 32);
   const std::uint32_t rest = x - quotient * f;
   state = (quotient << steps.bits) + start + rest + (rest >= f ? (1U << steps.bits) - f : 0);
   return words + word_bytes * full;

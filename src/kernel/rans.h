@@ -13,11 +13,14 @@ inline constexpr std::size_t fewer_lanes = 32, most_lanes = 64;
 // States live in [2^16, 2^32) and give or take words of 16 bits.
 inline constexpr std::uint32_t rans_floor = 1U << 16;
 
-// What a symbol does to a state.
+// What each symbol does to a state.
 struct RansSteps {
+  struct Step {
+    std::uint32_t share;       // frequency << 16 | start
+    std::uint32_t reciprocal;  // floor(2^32 / frequency), or 2^32 - 1 for 1
+  };
   int bits = 0;
-  std::array<std::uint32_t, 256> share;       // frequency << 16 | start
-  std::array<std::uint32_t, 256> reciprocal;  // floor(2^32 / frequency), or 2^32 - 1 for 1
+  std::array<Step, 256> of;
 };
 
 // Encodes groups of `lanes` symbols, the last group first, while at least `lanes` words fit between `words`, which
