@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "kernel/symbols.h"
+
 namespace ranvier {
 namespace {
 
@@ -43,11 +45,7 @@ void ungroup_by(std::span<const std::uint8_t> groups, const std::array<Digits, 2
 }  // namespace
 
 Alphabet alphabet_of(std::span<const std::uint8_t> symbols) {
-  std::uint8_t least = 255, most = 0;
-  for (const std::uint8_t symbol : symbols) {
-    least = std::min(least, symbol);
-    most = std::max(most, symbol);
-  }
+  const auto [least, most] = kernel::extremes_of(symbols.data(), symbols.size());
   return {least, 1U + most - least};
 }
 

@@ -44,6 +44,15 @@ namespace ranvier::kernel::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+Extremes extremes_loop(const std::uint8_t* symbols, std::size_t count) {
+  std::uint8_t least = 255, most = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    least = std::min(least, symbols[i]);
+    most = std::max(most, symbols[i]);
+  }
+  return {least, most};
+}
+
 void fold_loop(unsigned zero, const std::uint8_t* symbols, std::size_t count, std::uint8_t* out) {
   const auto middle = static_cast<std::uint8_t>(zero), last = static_cast<std::uint8_t>(2 * zero);
   for (std::size_t i = 0; i < count; ++i) {
@@ -181,6 +190,7 @@ HWY_AFTER_NAMESPACE();
 namespace ranvier::kernel {
 
 HWY_EXPORT(count_small_loop);
+HWY_EXPORT(extremes_loop);
 HWY_EXPORT(fold_loop);
 HWY_EXPORT(unfold_loop);
 HWY_EXPORT(mark_loop);
@@ -192,6 +202,9 @@ std::size_t count_small(const std::uint8_t* symbols, std::size_t count,
                         std::span<std::uint32_t, small_symbols> counts) {
   std::ranges::fill(counts, 0U);
   return HWY_DYNAMIC_DISPATCH(count_small_loop)(symbols, count, counts.data());
+}
+Extremes extremes_of(const std::uint8_t* symbols, std::size_t count) {
+  return HWY_DYNAMIC_DISPATCH(extremes_loop)(symbols, count);
 }
 void fold_symbols(unsigned zero, const std::uint8_t* symbols, std::size_t count, std::uint8_t* out) {
   HWY_DYNAMIC_DISPATCH(fold_loop)(zero, symbols, count, out);

@@ -12,6 +12,12 @@ namespace ranvier::kernel {
 inline constexpr std::size_t small_symbols = 16;
 std::size_t count_small(const std::uint8_t* symbols, std::size_t count, std::span<std::uint32_t, small_symbols> counts);
 
+// The least and the greatest symbol; of none, 255 and 0.
+struct Extremes {
+  std::uint8_t least, most;
+};
+Extremes extremes_of(const std::uint8_t* symbols, std::size_t count);
+
 // From `zero` outwards: zero becomes 0, zero - 1, zero + 1, zero - 2 and so on 1, 2, 3, up to 2 * zero; symbols beyond
 // that stay what they are. `out` may be `symbols`.
 void fold_symbols(unsigned zero, const std::uint8_t* symbols, std::size_t count, std::uint8_t* out);

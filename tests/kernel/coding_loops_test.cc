@@ -201,6 +201,22 @@ TEST_P(CodingLoops, PackedSymbolsComeBackAndTakeWhatTheyShould) {
   EXPECT_EQ(kernel::packed_bytes(8, 8), 3U);
 }
 
+TEST_P(CodingLoops, ExtremesAreTheLeastAndTheGreatest) {
+  std::mt19937 random(4);
+  for (const std::size_t count : lengths)
+    for (const std::size_t at : {std::size_t{0}, count / 2, count - std::min(count, std::size_t{1})}) {
+      std::vector<std::uint8_t> symbols(count);
+      for (auto& symbol : symbols) symbol = static_cast<std::uint8_t>(100 + random() % 50);
+      if (count > 1) {
+        symbols[at] = 3;
+        symbols[(at + 1) % count] = 250;
+      }
+      const auto [least, most] = kernel::extremes_of(symbols.data(), count);
+      EXPECT_EQ(least, count > 0 ? *std::ranges::min_element(symbols) : 255) << count;
+      EXPECT_EQ(most, count > 0 ? *std::ranges::max_element(symbols) : 0) << count;
+    }
+}
+
 TEST_P(CodingLoops, SelectionAgreesWithSorting) {
   for (const std::size_t count : {1, 64, 65, 1000, 4096}) {
     auto values = normal_values(count);
