@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include "codec/share.h"
@@ -33,15 +32,14 @@ std::size_t sample_size(std::size_t count, std::size_t k) { return std::max<std:
 // The magnitude that about `rank` values reach, as far as the sample knows.
 float threshold_by_sample(std::span<const float> values, std::size_t size, std::size_t rank, std::uint64_t seed) {
   const std::size_t stride = values.size() / size;
-  std::vector<float> sample;
-  sample.reserve(values.size() / stride + 1);
+  std::vector<float> sample(values.size() / stride);
   // One of each `stride` neighbours, at a random place: equal distances would see few rows of a matrix, or one.
-  for (std::size_t begin = 0; begin + stride <= values.size(); begin += stride)
-    sample.push_back(std::fabs(values[begin + mix(seed + begin) % stride]));
+  for (std::size_t i = 0; i < sample.size(); ++i) {
+    const std::size_t begin = i * stride;
+    sample[i] = values[begin + (((mix(seed + begin) >> 32) * stride) >> 32)];
+  }
   const std::size_t due = std::clamp<std::size_t>(sample.size() * rank / values.size(), 1, sample.size());
-  const auto place = sample.begin() + static_cast<std::ptrdiff_t>(due - 1);
-  std::nth_element(sample.begin(), place, sample.end(), std::greater<>());
-  return *place;
+  return kernel::kth_magnitude(sample.data(), sample.size(), due);
 }
 
 // Of the chosen, among which are the k largest, exactly those; of equal ones at the border, the first.
