@@ -19,6 +19,18 @@ bool are_same(std::span<const Tensor> a, std::span<const Tensor> b) {
 
 }  // namespace
 
+// If it is of exactly these tensors, and all of them are still there: one may have been in another bucket since.
+std::shared_ptr<Residuals::State> Residuals::state_of(std::span<const Tensor> tensors) const {
+  const auto first = places_.find(tensors.front().id);
+  if (first == places_.end() || !are_same(first->second.state->tensors, tensors)) return nullptr;
+  const auto& known = first->second.state;
+  const auto is_there = [&](const Tensor& each) {
+    const auto place = places_.find(each.id);
+    return place != places_.end() && place->second.state == known;
+  };
+  return std::ranges::all_of(tensors, is_there) ? known : nullptr;
+}
+
 std::shared_ptr<Residuals::State> Residuals::of(const Bucket& bucket) {
   const Tensor whole{.id = reinterpret_cast<std::uintptr_t>(bucket.values.data()), .columns = bucket.values.size()};
   const auto tensors = bucket.tensors.empty() ? std::span(&whole, 1) : bucket.tensors;
@@ -27,9 +39,7 @@ std::shared_ptr<Residuals::State> Residuals::of(const Bucket& bucket) {
   if (total != bucket.values.size())
     throw Error(ErrorKind::usage, fmt::format("a bucket has {} values and its tensors have {}; list all of its tensors",
                                               bucket.values.size(), total));
-  if (const auto first = places_.find(tensors.front().id);
-      first != places_.end() && are_same(first->second.state->tensors, tensors))
-    return first->second.state;
+  if (auto known = state_of(tensors)) return known;
 
   // An address that has been given to other memory since says nothing.
   if (bucket.tensors.empty()) places_.erase(whole.id);

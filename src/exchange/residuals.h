@@ -60,6 +60,8 @@ class Residuals {
     std::size_t size = 0;
   };
 
+  std::shared_ptr<State> state_of(std::span<const Tensor> tensors) const;
+
   const std::size_t parts_;
   const std::string spec_;
   const Rank world_;

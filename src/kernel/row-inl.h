@@ -22,7 +22,9 @@ constexpr std::size_t row = 16;
 constexpr std::size_t register_lanes = std::clamp<std::size_t>(HWY_MAX_BYTES / sizeof(float), 4, row);
 constexpr std::size_t registers = row / register_lanes;
 using Floats = float __attribute__((vector_size(register_lanes * sizeof(float))));
-using FloatsAnywhere = float __attribute__((vector_size(register_lanes * sizeof(float)), aligned(4), may_alias));
+// Before the "=", or clang takes no notice of the alignment.
+using FloatsAnywhere __attribute__((vector_size(register_lanes * sizeof(float)), aligned(4), may_alias)) = float;
+static_assert(alignof(FloatsAnywhere) == 4);
 using Words = std::uint32_t __attribute__((vector_size(register_lanes * sizeof(float))));
 using Lanes = std::make_integer_sequence<int, register_lanes>;
 

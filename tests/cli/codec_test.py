@@ -59,6 +59,19 @@ class Codec(ProgramTest):
             self.assertRegex(preset.stdout, r"up to dgc:0.02,\S+ .*alone", "the stages that a preset stands for")
             self.assertIn("up to int4", preset.stdout)
 
+    def test_what_is_no_spec_without_its_last_stage_has_no_speed_of_its_own(self):
+        spec = "topk:0.1+qsgd:1,norm=l2+rans:ef=0"
+        with temporary_folder() as folder:
+            file = folder / "gradients.f32"
+            file.write_bytes(floats(20_000))
+            result = run("codec", str(file), "--spec", spec, "--json", "-")
+            table = run("codec", str(file), "--spec", spec)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (row,) = json.loads(result.stdout)["rows"]
+        self.assertEqual([stage["spec"] for stage in row["stages"]], ["topk:0.1", spec])
+        self.assertEqual(table.returncode, 0, table.stderr)
+        self.assertIn("up to rans:ef=0", table.stdout)
+
     def test_compare_tries_all_that_is_recommended(self):
         with temporary_folder() as folder:
             file = folder / "gradients.f32"

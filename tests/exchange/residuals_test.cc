@@ -30,6 +30,19 @@ TEST(Residuals, FollowTheirTensorsIntoOtherBuckets) {
   EXPECT_EQ(residuals.bytes(), 30 * sizeof(float));
 }
 
+TEST(Residuals, FollowTheirTensorsBackIntoABucketOfBefore) {
+  Residuals residuals(1, "int4", 2);
+  std::vector<float> memory(20);
+  const Tensor a{.id = 1, .columns = 10}, b{.id = 2, .columns = 10}, c{.id = 3, .columns = 10};
+  const std::vector<Tensor> before{a, b}, meanwhile{b, c};  // a was in none
+  residuals.of({.values = memory, .tensors = before})->residual.assign(20, 1);
+  residuals.of({.values = memory, .tensors = meanwhile})->residual.assign(20, 5);
+  const auto state = residuals.of({.values = memory, .tensors = before});
+  EXPECT_EQ(state->residual[3], 1);
+  EXPECT_EQ(state->residual[13], 5);
+  EXPECT_EQ(residuals.of({.values = memory, .tensors = before}), state);
+}
+
 TEST(Residuals, WithoutATensorsNameBelongToMemoryOfTheSameAddressAndSize) {
   Residuals residuals(1, "int4", 2);
   std::vector<float> memory(30);

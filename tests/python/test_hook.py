@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from ranks import on_ranks
 from ranvier._groups import timeout_of
+from ranvier._memory import Memories
 from ranvier._wire import Wire
 from ranvier.hooks import compress
 from test_ddp import BATCH, model, train
@@ -623,3 +624,13 @@ def rolled_back(rank, world, spec):
 @pytest.mark.parametrize("spec", ["topk:0.1+int8", "dgc:0.1", "delta+int8", "powersgd:2"])
 def test_a_state_of_the_beginning_takes_all_back(spec):
     assert all(on_ranks(2, rolled_back, spec, backend="ranvier"))
+
+
+def test_what_is_held_back_follows_a_parameter_back_into_a_bucket_of_before():
+    first, second, third = (torch.zeros(2) for _ in range(3))
+    memories, kinds = Memories("int8"), ("residual",)
+    memories.of([first, second], kinds).residual.fill_(1)
+    memories.of([second, third], kinds).residual.fill_(5)  # the first one was frozen
+    back = memories.of([first, second], kinds)
+    assert back.residual.tolist() == [1, 1, 5, 5]
+    assert memories.of([first, second], kinds) is back
