@@ -23,7 +23,7 @@ constexpr bool is_exchange(Collective collective) {
 
 }  // namespace
 
-CallStamp CallStamp::of(const MessageHeader& header) {
+CallStamp CallStamp::of(const MessageHeader& header, std::uint32_t dims) {
   CallStamp stamp;
   stamp.kind =
       (static_cast<std::uint64_t>(header.collective) + 1) | static_cast<std::uint64_t>(header.dtype) << dtype_shift |
@@ -35,8 +35,9 @@ CallStamp CallStamp::of(const MessageHeader& header) {
     stamp.kind |= static_cast<std::uint64_t>(header.label.shape) << shape_shift;
     stamp.size = header.size;
   }
+  const std::uint64_t way = has_root(header.collective) ? std::uint64_t{header.algorithm} << 32 | dims : 0;
   std::uint64_t mixed = stamp.kind;
-  for (const std::uint64_t word : {stamp.size, std::uint64_t{0}}) {
+  for (const std::uint64_t word : {stamp.size, way}) {
     mixed = (mixed ^ word) * 0x9E3779B97F4A7C15u;
     mixed ^= mixed >> 29;
   }
@@ -104,15 +105,25 @@ CallClaim CallHistory::claim() const {
 Error CallHistory::divergence(Rank self, Rank peer, const CallClaim& theirs, std::uint32_t alike,
                               const std::string& others) const {
   const auto ours = claim_at(theirs.count);
-  const bool last_differs = ours && theirs.kind != 0 && (ours->kind != theirs.kind || ours->size != theirs.size);
-  return {ErrorKind::mismatch,
-          last_differs ? fmt::format("the ranks disagree: {} called {}, and {} called {}{}; {}", names_.rank(self),
-                                     ours->last_call(names_.rank), names_.rank(peer), theirs.last_call(names_.rank),
-                                     label_difference(self, ours->label(), peer, theirs.label(), names_), advice)
-                       : fmt::format("the ranks disagree: {} and {} have called different collectives up to {}: {}; {}",
-                                     names_.rank(self), names_.rank(peer), theirs.last_call(names_.rank),
-                                     since(self, alike, others), advice),
-          peer};
+  const bool is_known = ours && theirs.kind != 0;
+  if (is_known && (ours->kind != theirs.kind || ours->size != theirs.size))
+    return {ErrorKind::mismatch,
+            fmt::format("the ranks disagree: {} called {}, and {} called {}{}; {}", names_.rank(self),
+                        ours->last_call(names_.rank), names_.rank(peer), theirs.last_call(names_.rank),
+                        label_difference(self, ours->label(), peer, theirs.label(), names_), advice),
+            peer};
+  // Nothing else is left of a stamp.
+  if (is_known && alike + 1 == theirs.count)
+    return {ErrorKind::mismatch,
+            fmt::format("the ranks disagree: {} and {} called {} by different algorithms or dims; every rank must name "
+                        "the same, or none",
+                        names_.rank(self), names_.rank(peer), theirs.last_call(names_.rank)),
+            peer};
+  return {
+      ErrorKind::mismatch,
+      fmt::format("the ranks disagree: {} and {} have called different collectives up to {}: {}; {}", names_.rank(self),
+                  names_.rank(peer), theirs.last_call(names_.rank), since(self, alike, others), advice),
+      peer};
 }
 
 std::string CallHistory::since(Rank self, std::uint32_t alike, const std::string& others) const {

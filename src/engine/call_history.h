@@ -29,8 +29,10 @@ struct CallStamp {
   std::uint64_t size = 0;  // elements of the vector, or of each part; 0 where they may differ
   std::uint32_t fingerprint = 0;
 
-  // `header.size`: elements, also of a collective whose headers on the way carry each link's bytes.
-  static CallStamp of(const MessageHeader& header);
+  // `header.size`: elements, also of a collective whose headers on the way carry each link's bytes. `dims`:
+  // hash_of_dims, which a header with a root has no room for. The algorithm counts where there is a root: trees that
+  // differ leave ranks waiting for who has nothing for them, and others done.
+  static CallStamp of(const MessageHeader& header, std::uint32_t dims = 0);
 };
 
 // What a rank tells of its calls: how many there were, their digest, and the last one.

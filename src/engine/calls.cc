@@ -271,7 +271,7 @@ CollectiveCall Calls::make(const Request& request) {
                  .label = request.label,
                  .size = shape.count};
   if (!has_shape(request, shape)) call.header.label.shape = hash_of(splits_of(request));
-  call.stamp = CallStamp::of(call.header);
+  call.stamp = CallStamp::of(call.header, hash_of_dims(shape.dims, shape.periodic));
   return call;
 }
 

@@ -204,6 +204,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void report_wait(std::chrono::steady_clock::time_point now);
   // Before the deadline of an operation: asks whom it waits for. All in engine_inquiry.cc.
   void inquire(std::chrono::steady_clock::time_point now);
+  const Operation& whose_turn(const Operation&) const;
   Error timeout_of(const Operation&) const;
   bool takes_long();
   void nap();
@@ -286,7 +287,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     std::chrono::steady_clock::time_point at{};
   };
   Inquiry inquiry_;                                   // the last one; of the driver
-  std::atomic<std::uint64_t> waits_ = 0;              // in which collective for whom, for answers: see inquire()
+  std::atomic<std::uint64_t> waits_ = 0;              // in which collective for whom + 1, for answers: see inquire()
   std::chrono::steady_clock::time_point moved_at_{};  // when something last moved since; of the driver
 
   std::atomic<bool> stop_ = false;

@@ -81,7 +81,8 @@ void Engine::watch() {
     Operation& operation = *active.operation;
     const Rank peer = operation.waits_for();
     if (now >= operation.deadline) return break_down(timeout_of(operation), true, &operation);
-    if (peer < 0 || !any_departed_.load()) continue;
+    // What is behind another one on its lane may have all that it needs from that rank.
+    if (peer < 0 || !has_turn(active) || !any_departed_.load()) continue;
     steady_clock::time_point departure;
     {
       const std::lock_guard lock(failure_mutex_);

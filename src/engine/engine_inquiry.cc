@@ -23,6 +23,9 @@ constexpr std::size_t most_told = 2;
 
 std::chrono::nanoseconds lead_of(const Operation& operation) { return std::min(operation.timeout / 4, longest_lead); }
 
+// Engine::waits_, but for the peer.
+constexpr std::uint64_t waits_of(std::uint32_t sequence) { return std::uint64_t{sequence} << 32 | 1U << 31; }
+
 std::string with_time(const Siblings::Call& call) { return fmt::format("{} for {:.3g} s", call.text, call.seconds); }
 
 }  // namespace
@@ -37,38 +40,51 @@ void Engine::inquire(steady_clock::time_point now) {
       oldest = active.collective;
   }
   if (oldest != nullptr)
-    waits_.store(
-        std::uint64_t{oldest->call().header.sequence} << 32 | static_cast<std::uint32_t>(oldest->waits_for() + 1),
-        std::memory_order_relaxed);
+    waits_.store(waits_of(oldest->call().header.sequence) | static_cast<std::uint32_t>(oldest->waits_for() + 1),
+                 std::memory_order_relaxed);
   if (first == nullptr) return;
   const auto lead = lead_of(*first);
-  const Rank peer = first->waits_for();
+  const Operation& held_up = whose_turn(*first);
+  const Rank peer = held_up.waits_for();
   if (peer < 0 || now < first->deadline - lead) return;
-  if (inquiry_.record == first->record && inquiry_.peer == peer && now < inquiry_.at + lead / 4) return;
-  inquiry_ = {first->record, peer, now};
-  const FlightRecorder::Entry entry = first->entry();
+  if (inquiry_.record == held_up.record && inquiry_.peer == peer && now < inquiry_.at + lead / 4) return;
+  inquiry_ = {held_up.record, peer, now};
+  const FlightRecorder::Entry entry = held_up.entry();
   options_.control->ask(
       peer, {.sequence = entry.sequence,
-             .subject = static_cast<std::uint32_t>(first->record),
+             .subject = static_cast<std::uint32_t>(held_up.record),
              .about = is_message_call(entry.collective) ? Question::About::message : Question::About::collective});
+}
+
+// The one that holds an operation up: the one whose turn it is on its lane, or itself.
+const Operation& Engine::whose_turn(const Operation& operation) const {
+  const auto of = std::ranges::find(active_, &operation, [](const Active& each) { return each.operation.get(); });
+  if (of == active_.end() || has_turn(*of)) return operation;
+  const Lane lane = of->collective->call().ticket.lane;
+  for (const Active& each : active_)
+    if (each.collective != nullptr && each.collective->call().ticket.lane == lane && has_turn(each))
+      return *each.operation;
+  return operation;
 }
 
 Error Engine::timeout_of(const Operation& operation) const {
   const RankNames& rank_name = options_.names.rank;
   const Rank self = transport_->rank();
-  const Rank peer = operation.waits_for();
+  const Operation& held_up = whose_turn(operation);
+  const Rank peer = held_up.waits_for();
   // What was found out while it waited for another rank holds no more.
   std::optional<Finding> finding;
-  if (options_.control != nullptr && inquiry_.peer == peer && inquiry_.record == operation.record)
+  if (options_.control != nullptr && inquiry_.peer == peer && inquiry_.record == held_up.record)
     finding = options_.control->finding();
   std::optional<bool> called;
   if (finding && finding->answer.is_elsewhere != 0 && options_.siblings)
     called = options_.siblings->has_called(finding->answer.group, finding->answer.sequence);
   return {ErrorKind::timeout,
-          fmt::format("{} waited {:.3g} s for {} in {}{}{}", rank_name(self),
+          fmt::format("{} waited {:.3g} s for {} in {}{}{}{}", rank_name(self),
                       std::chrono::duration<double>(operation.timeout).count(),
-                      peer >= 0 ? rank_name(peer) : "the other ranks", operation.describe(), of_group(options_.group),
-                      explanation(self, finding, called, rank_name)),
+                      peer >= 0 ? rank_name(peer) : "the other ranks", held_up.describe(),
+                      &held_up == &operation ? "" : ", which is in front of " + operation.describe(),
+                      of_group(options_.group), explanation(self, finding, called, rank_name)),
           finding ? finding->rank : peer};
 }
 
@@ -79,16 +95,15 @@ std::pair<Answer, std::string> Engine::answer(const Question& question) const {
   std::optional<std::uint32_t> asked;
   if (question.about == Question::About::collective) {
     asked = question.sequence;
-    const auto running = recorder_.running();
-    const bool under_way = std::ranges::any_of(running, [&](const FlightRecorder::Running& each) {
-      return !is_message_call(each.entry.collective) && each.entry.sequence == question.sequence;
-    });
+    const std::uint64_t waits = waits_.load(std::memory_order_relaxed);
+    const bool waits_in_it = waits_of(question.sequence) == (waits & waits_of(0xFFFFFFFF));
+    // Of an operation that began long ago the recorder knows nothing any more.
+    const bool under_way = !recorder_.has_ended(question.sequence).value_or(!waits_in_it);
     answer.state = !history_->has_called(question.sequence) ? Answer::State::not_called
                    : under_way                              ? Answer::State::under_way
                                                             : Answer::State::ended;
-    const std::uint64_t waits = waits_.load(std::memory_order_relaxed);
-    if (under_way && waits >> 32 == question.sequence)
-      answer.waits_for = static_cast<Rank>(static_cast<std::uint32_t>(waits)) - 1;
+    if (under_way && waits_in_it)
+      answer.waits_for = static_cast<Rank>(static_cast<std::uint32_t>(waits & ~waits_of(0xFFFFFFFF))) - 1;
   }
   if (answer.state == Answer::State::under_way) return {answer, {}};
   const auto calls = options_.siblings ? options_.siblings->under_way(this, asked) : std::vector<Siblings::Call>();

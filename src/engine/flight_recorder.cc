@@ -96,6 +96,16 @@ std::vector<FlightRecorder::Running> FlightRecorder::running() const {
   return found;
 }
 
+std::optional<bool> FlightRecorder::has_ended(std::uint32_t sequence) const {
+  for (const Place& place : places_) {
+    const Entry entry = unpack(place.kind.load(relaxed));
+    const bool is_used = place.started.load(relaxed) != 0;
+    if (is_used && !is_message_call(entry.collective) && entry.sequence == sequence)
+      return entry.state != State::running;
+  }
+  return std::nullopt;
+}
+
 std::string FlightRecorder::name_of_call(const Entry& entry) const {
   if (!is_message_call(entry.collective))
     return fmt::format("{} {}", call_name(entry.collective), call_number(entry.sequence));

@@ -49,6 +49,8 @@ class FlightRecorder {
     std::string text;    // "all_reduce #3", "recv of 40 B from rank 1"
   };
   std::vector<Running> running() const;
+  // Of the collective of that number, while it is among the newest.
+  std::optional<bool> has_ended(std::uint32_t sequence) const;
 
   static constexpr std::size_t capacity = 256;
 

@@ -63,6 +63,78 @@ TEST_P(Failure, of_parts_of_different_sizes_says_how_much_they_are) {
   });
 }
 
+// Whoever comes late or not at all holds up a gather, and what comes after it on its lane.
+class GatherInFront {
+ public:
+  GatherInFront(Communicator& comm, std::chrono::milliseconds limit) {
+    Request gather{
+        .collective = Collective::gather, .input = part_, .output = whole_, .root = 0, .algorithm = "direct"};
+    if (comm.rank() != 0) gather.output = {nullptr, 0, DType::f32};
+    all_.push_back(comm.start(gather));
+    for (auto& values : sent_) {
+      Request broadcast{.collective = Collective::broadcast,
+                        .input = values,
+                        .output = values,
+                        .root = 1,
+                        .algorithm = "direct",
+                        .timeout = limit};
+      if (comm.rank() != 1) broadcast.input = {nullptr, 0, DType::f32};
+      all_.push_back(comm.start(broadcast));
+    }
+  }
+  void wait() { Work::wait_all(all_); }
+
+ private:
+  std::vector<float> part_ = std::vector<float>(10), whole_ = std::vector<float>(30);
+  std::vector<std::vector<float>> sent_ = std::vector(4, std::vector<float>(10));
+  std::vector<Work> all_;
+};
+
+TEST_P(Failure, a_deadline_of_what_is_behind_another_names_who_holds_that_up) {
+  if (simulated()) GTEST_SKIP() << "a simulation finds the deadlock before the deadline";
+  Gate gate;
+  run(3, [&](Communicator& comm) {
+    if (comm.rank() == 2) return gate.wait();
+    GatherInFront all(comm, comm.rank() == 0 ? 200ms : 20s);
+    if (comm.rank() == 1) return gate.wait();
+    const auto error = error_of([&] { all.wait(); });
+    EXPECT_THAT(error,
+                throws(ErrorKind::timeout, "for rank 2 in gather #0 (f32 x 10), which is in front of broadcast"));
+    EXPECT_EQ(error->culprit(), 2);
+    gate.open();
+  });
+}
+
+TEST_P(Failure, what_a_rank_that_left_has_sent_is_not_missed_while_another_is_waited_for) {
+  if (GetParam() != "tcp") GTEST_SKIP() << "it takes seconds, and has nothing to do with the way";
+  run(3, [](Communicator& comm) {
+    if (comm.rank() == 2) std::this_thread::sleep_for(1500ms);  // longer than who has left is waited for
+    GatherInFront(comm, 20s).wait();
+  });
+}
+
+TEST_P(Failure, who_is_in_more_operations_than_the_recorder_holds_has_not_ended_the_first) {
+  if (GetParam() != "tcp") GTEST_SKIP() << "it has nothing to do with the way";
+  Gate gate;
+  run(3, [&](Communicator& comm) {
+    if (comm.rank() == 2) return gate.wait();
+    std::vector<std::vector<float>> values(300, std::vector<float>(30));
+    std::vector<Work> all;
+    for (auto& each : values)
+      all.push_back(comm.start({.collective = Collective::all_reduce,
+                                .input = each,
+                                .output = each,
+                                .algorithm = "ring",
+                                .timeout = comm.rank() == 1 ? 1s : 20s}));
+    const auto error = error_of([&] { Work::wait_all(all); });
+    if (comm.rank() == 1) {
+      EXPECT_THAT(error, throws(ErrorKind::timeout, "rank 2 has not called it"));
+      EXPECT_EQ(error->culprit(), 2);
+      gate.open();
+    }
+  });
+}
+
 TEST_P(Failure, a_started_operation_has_its_deadline_too) {
   if (simulated()) GTEST_SKIP() << "a simulation finds the deadlock before the deadline";
   Gate gate;

@@ -310,6 +310,16 @@ TEST_P(Mismatch, of_algorithms_is_refused) {
   expect_refused(3, {.algorithm = "ring", .count = 64}, {.algorithm = "direct", .count = 64});
 }
 
+// Where trees differ a rank waits for another that has nothing for it, and is done.
+TEST_P(Mismatch, of_algorithms_with_a_root_is_refused) {
+  if (!connected()) GTEST_SKIP() << "without a control plane only the deadline ends this";
+  for (const Collective collective : {Collective::reduce, Collective::broadcast})
+    for (const char* other : {"binomial_tree", "direct"})
+      for (const Rank root : {0, 2})
+        expect_refused(3, {.collective = collective, .algorithm = "ring", .count = 64, .root = root},
+                       {.collective = collective, .algorithm = other, .count = 64, .root = root});
+}
+
 TEST_P(Mismatch, of_dims_is_refused) {
   expect_refused(6, {.algorithm = "torus:2x3", .count = 64}, {.algorithm = "torus:3x2", .count = 64});
   expect_refused(4, {.algorithm = "hierarchical:2", .count = 64}, {.algorithm = "hierarchical:4", .count = 64});
