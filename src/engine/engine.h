@@ -201,6 +201,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool has_turn(const Active&) const;
   void finish(const Active&, std::exception_ptr error);
   void watch();
+  Rank last_to_leave() const;
   void report_wait(std::chrono::steady_clock::time_point now);
   // Before the deadline of an operation: asks whom it waits for. All in engine_inquiry.cc.
   void inquire(std::chrono::steady_clock::time_point now);

@@ -79,10 +79,13 @@ void Engine::watch() {
   const auto now = steady_clock::now();
   for (const Active& active : active_) {
     Operation& operation = *active.operation;
-    const Rank peer = operation.waits_for();
+    Rank peer = operation.waits_for();
     if (now >= operation.deadline) return break_down(timeout_of(operation), true, &operation);
     // What is behind another one on its lane may have all that it needs from that rank.
-    if (peer < 0 || !has_turn(active) || !any_departed_.load()) continue;
+    if (!has_turn(active) || !any_departed_.load()) continue;
+    const bool from_any = peer < 0 && operation.entry().collective == Collective::recv;
+    if (from_any) peer = last_to_leave();
+    if (peer < 0) continue;
     steady_clock::time_point departure;
     {
       const std::lock_guard lock(failure_mutex_);
@@ -90,8 +93,9 @@ void Engine::watch() {
     }
     if (departure == steady_clock::time_point{} || now < std::max(departure, moved_at_) + departure_grace) continue;
     break_down(Error(ErrorKind::peer_lost,
-                     fmt::format("{} left the job while {} waits for it in {}{}", rank_name(peer),
-                                 rank_name(transport_->rank()), operation.describe(), why_it_left(peer, now)),
+                     fmt::format("{} left the job{} while {} waits for it in {}{}", rank_name(peer),
+                                 from_any ? " as the last of the others" : "", rank_name(transport_->rank()),
+                                 operation.describe(), why_it_left(peer, now)),
                      peer),
                true, &operation);
     return;
@@ -99,6 +103,19 @@ void Engine::watch() {
   if (options_.control == nullptr) return;
   report_wait(now);
   inquire(now);
+}
+
+// Of the other ranks, once all of them have; else -1.
+Rank Engine::last_to_leave() const {
+  const std::lock_guard lock(failure_mutex_);
+  Rank last = -1;
+  for (Rank rank = 0; rank < transport_->world(); ++rank) {
+    if (rank == transport_->rank()) continue;
+    const auto departure = departures_[static_cast<std::size_t>(rank)];
+    if (departure == steady_clock::time_point{}) return -1;
+    if (last < 0 || departure > departures_[static_cast<std::size_t>(last)]) last = rank;
+  }
+  return last;
 }
 
 void Engine::report_wait(steady_clock::time_point now) {
@@ -168,6 +185,7 @@ void Engine::finish_what_has_arrived() {
   bool moved = true;
   for (int round = 0; moved && round < last_rounds; ++round) {
     moved = false;
+    messages_.begin_pass();
     for (std::size_t i = 0; i < active_.size();) {
       Progress progress = Progress::blocked;
       try {

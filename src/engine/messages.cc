@@ -73,7 +73,7 @@ FlightRecorder::Entry RecvOperation::entry() const {
 }
 
 Progress RecvOperation::advance(Transport& transport, bool /*briefly*/) {
-  const bool moved = !complete_ && messages_.poll_for(transport, from_);
+  const bool moved = !complete_ && messages_.poll_for(transport, *this);
   if (complete_) return Progress::done;
   return moved ? Progress::moved : Progress::blocked;
 }
@@ -83,7 +83,8 @@ std::string RecvOperation::describe() const {
 }
 
 std::optional<Expected> RecvOperation::expects() const {
-  return from_ < 0 ? Expected{} : messages_.rest_of(*this, from_);
+  const Rank peer = waits_for();
+  return peer < 0 ? Expected{} : messages_.rest_of(*this, peer);
 }
 
 // Of a message that has not begun only the head is certain: a short one may come first.
@@ -95,41 +96,56 @@ Expected Messages::rest_of(const RecvOperation& receive, Rank peer) const {
   return {peer, message_lane, least, least + receive.data_.bytes()};
 }
 
-bool Messages::poll_for(Transport& transport, Rank from_or_any) {
-  if (from_or_any >= 0) return std::exchange(link(from_or_any).pass, pass_) != pass_ && poll(transport, from_or_any);
+bool Messages::poll_for(Transport& transport, const RecvOperation& receive) {
+  const Rank from = receive.waits_for();
+  if (from >= 0 && std::exchange(link(from).pass, pass_) == pass_) return false;
+  if (hand_out(transport, from)) return true;
+  if (from >= 0) return poll(transport, from);
   // A rank that has left may leave the others to send; a rank that died is the control plane's business.
   bool moved = false;
-  std::optional<Error> lost;
+  const Error* lost = nullptr;
   std::size_t open = 0;
   for (Rank peer = 0; peer < transport.world(); ++peer) {
-    if (peer == transport.rank() || link(peer).ended) continue;
-    link(peer).pass = pass_;
+    if (peer == transport.rank()) continue;
+    Link& link = this->link(peer);
+    if (link.ended) {
+      lost = &*link.ended;
+      // In the pass in which it ended others may have got their message, and are not to fail with this one.
+      if (link.pass == pass_) ++open;
+      continue;
+    }
+    link.pass = pass_;
+    ++open;
     try {
       moved |= poll(transport, peer);
-      ++open;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::peer_lost) throw;
-      link(peer).ended = true;
-      lost = error;
+      link.ended = error;
+      moved = true;
     }
   }
-  if (open == 0 && lost) throw *lost;
+  if (open == 0 && lost != nullptr) throw *lost;
   return moved;
+}
+
+// What was put aside comes before what is still to be read: it came first.
+bool Messages::hand_out(Transport& transport, Rank from_or_any) {
+  bool taken = false;
+  for (std::size_t i = 0; i < posted_.size();) {
+    RecvOperation& receive = *posted_[i];
+    const bool may_take = from_or_any < 0 || receive.from_ < 0 || receive.from_ == from_or_any;
+    if (may_take && take_aside(transport, receive))
+      taken = true;  // it has left posted_
+    else
+      ++i;
+  }
+  return taken;
 }
 
 bool Messages::poll(Transport& transport, Rank peer) {
   Link& link = this->link(peer);
   bool moved = false;
   int steps = 0;
-
-  // What was put aside goes first: it came first.
-  for (std::size_t i = 0; i < posted_.size();) {
-    RecvOperation& receive = *posted_[i];
-    const bool taken = (receive.from_ == peer || receive.from_ < 0) && take_aside(transport, receive);
-    moved |= taken;
-    if (!taken) ++i;  // a taken one has left posted_
-  }
-
   for (;;) {
     if (steps++ >= Operation::most_steps) return true;
     if (!link.head_known) {
@@ -144,7 +160,7 @@ bool Messages::poll(Transport& transport, Rank peer) {
         const bool named = std::any_of(posted_.begin(), posted_.end(),
                                        [&](const RecvOperation* receive) { return receive->from_ == peer; });
         if (error.kind() != ErrorKind::peer_lost || named || !moved) throw;
-        link.ended = true;  // what was waited for had come before
+        link.ended = error;  // what was waited for had come before
         return moved;
       }
       if (view.size() < sizeof(TagHeader)) return moved;
@@ -225,6 +241,7 @@ RecvOperation* Messages::claim(Transport& transport, Rank peer, const TagHeader&
   RecvOperation* receive = *found;
   check(transport, *receive, peer, header);
   posted_.erase(found);
+  receive->source_ = peer;
   return receive;
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "engine/call_history.h"
 #include "engine/message_header.h"
 #include "engine/operation.h"
+#include "ranvier/error.h"
 
 namespace ranvier::engine {
 
@@ -51,7 +53,7 @@ class RecvOperation final : public Operation {
   void begin() override;
   Progress advance(Transport&, bool briefly) override;
   std::string describe() const override;
-  Rank waits_for() const override { return from_; }
+  Rank waits_for() const override { return from_ >= 0 ? from_ : source_; }
   std::optional<Expected> expects() const override;
   Rank source() const override { return source_; }
   std::size_t received_bytes() const override { return received_bytes_; }
@@ -65,7 +67,7 @@ class RecvOperation final : public Operation {
   bool may_be_shorter_;
   CallLabel label_;
   Messages& messages_;
-  Rank source_ = -1;
+  Rank source_ = -1;  // once its message has begun
   std::size_t received_bytes_ = 0;
   bool complete_ = false;
 };
@@ -93,15 +95,13 @@ class Messages {
 
   // Receives are matched in the order in which they are posted; until then nothing is matched to them.
   void post(RecvOperation& receive) { posted_.push_back(&receive); }
-  // Reads what has arrived from `peer` as long as somebody waits for it; whether anything moved. Throws Error{mismatch}
-  // for a message whose size or type is not what its receive expects, and for one that shows that its sender has called
-  // other collectives than this rank.
-  bool poll(Transport&, Rank peer);
   // Of the next message for a receive and what comes before it, what is not there yet.
   Expected rest_of(const RecvOperation&, Rank peer) const;
-  // Reads what a receive from `from_or_any` may be waiting for, unless another one has asked that peer since
-  // begin_pass(): of many receives, one call of the kernel is enough.
-  bool poll_for(Transport&, Rank from_or_any);
+  // Gives out and reads what a receive may be waiting for, unless another one has asked its peer since begin_pass(): of
+  // many receives, one call of the kernel is enough. Whether anything moved. Throws Error{mismatch} for a message whose
+  // size or type is not what its receive expects, and for one that shows that its sender has called other collectives
+  // than this rank; and what the transport throws, to a receive from any rank only where no other rank can send.
+  bool poll_for(Transport&, const RecvOperation&);
   void begin_pass() { ++pass_; }
 
  private:
@@ -111,8 +111,8 @@ class Messages {
   };
   struct Link {
     std::deque<SendOperation*> sends;
-    std::uint64_t pass = 0;  // the last one that read it
-    bool ended = false;      // nothing more comes
+    std::uint64_t pass = 0;      // the last one that read it
+    std::optional<Error> ended;  // nothing more comes, and why
     bool head_known = false;
     TagHeader header;                  // of the message that is arriving, …
     std::size_t offset = 0;            // … how much of it has arrived, …
@@ -121,6 +121,11 @@ class Messages {
   };
 
   Link& link(Rank peer) { return links_[static_cast<std::size_t>(peer)]; }
+  // Reads what has arrived from `peer` as long as somebody waits for it; whether anything moved.
+  bool poll(Transport&, Rank peer);
+  // Gives what was put aside to posted receives, oldest first: to all, or to those from this rank and from any. Whether
+  // there was anything for them.
+  bool hand_out(Transport&, Rank from_or_any);
   bool take_aside(Transport&, RecvOperation&);
   // Room for a message that nobody waits for, as far as there is memory: its sender would wait for ever, if it is the
   // last one to be received. Throws Error{mismatch}.

@@ -43,6 +43,19 @@ TEST(FailureNewsTest, AMessageThatHasArrivedIsReceived) {
   EXPECT_THAT(refusal([&] { lacking.wait(); }, ErrorKind::aborted), HasSubstr("enough"));
 }
 
+// Though this rank has asked its link just before.
+TEST(FailureNewsTest, AMessageThatArrivesMeanwhileIsReceived) {
+  const auto ranks = two_ranks();
+  const std::vector<float> sent = {1, 2};
+  std::vector<float> received(2);
+  Work arrived = ranks[0]->start_recv(received, 1, 99);
+  EXPECT_FALSE(arrived.wait_for(1ms));
+  ranks[1]->send(sent, 0, 99);
+  ranks[0]->abort("enough");
+  arrived.wait();
+  EXPECT_THAT(received, ElementsAre(1, 2));
+}
+
 TEST(FailureNewsTest, TagsThatNoProgramGaveAreNotShown) {
   const auto ranks = two_ranks();
   std::vector<float> theirs(2), own(2);
