@@ -110,11 +110,13 @@ class Examiner {
                                                 fmt::vformat(complaint, fmt::make_format_args(arguments...))));
   }
 
+  // Of any address space; what is counted of them adds up below.
+  static constexpr std::size_t most_elements = std::size_t{1} << 47;
+
   template <class Span>
   void demand_memory(const Span& span, std::string_view name) const {
-    constexpr std::size_t most = std::size_t{1} << 47;  // of any address space; what is counted of them adds up below
     demand(span.data != nullptr || span.count == 0, "{} has {} elements and no memory", name, span.count);
-    demand(span.count <= most, "{} has {} elements, which no memory holds", name, span.count);
+    demand(span.count <= most_elements, "{} has {} elements, which no memory holds", name, span.count);
   }
 
   // What a rank sends to itself is what it receives from itself.
@@ -138,11 +140,23 @@ class Examiner {
            request_.input.count, name_of(request_.output.dtype), request_.output.count);
   }
 
+  // Sums that wrap around could be any number, also the right one.
+  std::size_t sum_of(std::span<const std::size_t> splits, std::string_view whole) const {
+    std::size_t sum = 0;
+    for (std::size_t part = 0; part < splits.size(); ++part) {
+      demand(splits[part] <= most_elements - sum,
+             "part {} of {}_splits has {} elements and those before it {}, which no memory holds", part, whole,
+             splits[part], sum);
+      sum += splits[part];
+    }
+    return sum;
+  }
+
   void demand_splits(std::span<const std::size_t> splits, std::size_t count, std::string_view whole, std::size_t parts,
                      std::string_view takers) const {
     demand(splits.size() == parts, "{}_splits has {} entries, and {} {} need {}", whole, splits.size(), parts, takers,
            parts);
-    const std::size_t sum = std::accumulate(splits.begin(), splits.end(), std::size_t{0});
+    const std::size_t sum = sum_of(splits, whole);
     demand(sum == count, "{}_splits add up to {}, and {} has {} elements", whole, sum, whole, count);
   }
 
@@ -158,8 +172,7 @@ class Examiner {
              part_name, part, whole_name, world, part, part * world, whole);
       return;
     }
-    const std::size_t sum = std::accumulate(splits.begin(), splits.end(), std::size_t{0});
-    demand_splits(splits, has_whole ? whole : sum, whole_name, world, "ranks");
+    demand_splits(splits, has_whole ? whole : sum_of(splits, whole_name), whole_name, world, "ranks");
     const std::size_t mine = splits[static_cast<std::size_t>(rank_)];
     demand(mine == part, "{}_splits give {} {} elements, and {} has {}", whole_name, names_(rank_), mine, part_name,
            part);

@@ -99,6 +99,26 @@ TEST(RequestTest, SplitsMustAddUp) {
       HasSubstr("give rank 0 1 elements"));
 }
 
+// Also where the sum wraps around to the right one, and where this rank has nothing to compare it with.
+TEST(RequestTest, SplitsThatNoMemoryHoldsAreNamed) {
+  using enum Collective;
+  std::vector<float> four(4), other(4);
+  const std::vector<std::size_t> wrapping{4, SIZE_MAX - 3, 4, 0}, large(4, std::size_t{1} << 46);
+  const auto expect_refused = [](const Request& request) {
+    EXPECT_THAT(complaint(request), HasSubstr("which no memory holds")) << name_of(request.collective);
+  };
+  for (const auto& splits : {wrapping, large}) {
+    expect_refused({.collective = all_to_all, .input = four, .output = other, .input_splits = splits});
+    expect_refused({.collective = all_to_all, .input = four, .output = other, .output_splits = splits});
+    expect_refused({.collective = all_gather, .input = four, .output = other, .output_splits = splits});
+    expect_refused({.collective = reduce_scatter, .input = other, .output = four, .input_splits = splits});
+    expect_refused({.collective = gather, .input = four, .root = 1, .output_splits = splits});
+    expect_refused({.collective = scatter, .output = four, .root = 1, .input_splits = splits});
+  }
+  EXPECT_THAT(complaint({.collective = all_gather, .input = four, .output = other, .output_splits = wrapping}),
+              HasSubstr("part 1 of output_splits has 18446744073709551612 elements and those before it 4,"));
+}
+
 // Inner ranks of a tree pass on parts of others.
 TEST(RequestTest, SplitsOfGatherAndScatterAreForAllRanks) {
   std::vector<float> part(3);
