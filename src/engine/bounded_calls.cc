@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <utility>
 
 #include "engine/bounded_operation.h"
 #include "engine/engine.h"
+#include "engine/request.h"
 #include "ranvier/error.h"
 
 namespace ranvier::engine {
@@ -30,6 +32,7 @@ std::shared_ptr<BoundedTools> tools_of(Transport& transport, const CommunicatorO
 BoundedCalls::BoundedCalls(Transport& transport, const CommunicatorOptions& options)
     : rank_(transport.rank()),
       world_(transport.world()),
+      names_(options.world_ranks),
       keeps_to_links_(!options.topology.empty()),
       tools_(tools_of(transport, options)) {}
 
@@ -44,11 +47,24 @@ bool BoundedCalls::can_run(const Request& request) const { return BoundedOperati
 
 std::shared_ptr<Operation> BoundedCalls::start(Engine& engine, Calls& calls, const Request& request,
                                                std::chrono::nanoseconds timeout) {
-  const std::uint64_t number = started_.fetch_add(1, std::memory_order_relaxed);
+  shape_of(request, rank_, world_, names_);
   CollectiveCall call = BoundedOperation::call_of(calls, request);
+  const std::uint64_t number = started_.fetch_add(1, std::memory_order_relaxed);
   call.set_ticket(engine.next_ticket(request.priority, call.stamp));
-  return engine.start(std::make_shared<BoundedOperation>(tools_, std::move(call), request, number, rank_, world_),
-                      timeout);
+  std::shared_ptr<BoundedOperation> operation;
+  try {
+    operation = std::make_shared<BoundedOperation>(tools_, std::move(call), request, number, rank_, world_);
+  } catch (const std::bad_alloc&) {
+    // The others would wait for what has this ticket.
+    const Error why(ErrorKind::config,
+                    fmt::format("{} has no memory for a sum of {} values with bounded loss; allow its process more, or "
+                                "sum fewer at a time",
+                                names_(rank_), request.input.count),
+                    rank_);
+    engine.abort(why);
+    throw engine.with_record(why);
+  }
+  return engine.start(std::move(operation), timeout);
 }
 
 LossCounts BoundedCalls::losses() const {

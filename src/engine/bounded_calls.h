@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/rank_names.h"
 #include "engine/bounded_tools.h"
 #include "engine/calls.h"
 #include "engine/operation.h"
@@ -26,6 +27,8 @@ class BoundedCalls {
       check_lost(request);
     return tools_ && !keeps_to_links_ && can_run(request);
   }
+  // Throws Error{usage} where `request` makes no sense, and ends the engine with Error{config} where there is no
+  // memory.
   std::shared_ptr<Operation> start(Engine&, Calls&, const Request&, std::chrono::nanoseconds timeout);
   // What every other request has to say of what it lost.
   static void lose_nothing(const Request& request) { std::ranges::fill(request.lost, 0.F); }
@@ -43,6 +46,7 @@ class BoundedCalls {
 
   const Rank rank_;
   const Rank world_;
+  const RankNames names_;
   const bool keeps_to_links_;                  // of a topology, where ranks do not send to all others
   const std::shared_ptr<BoundedTools> tools_;  // null: all is exact
   std::atomic<std::uint64_t> started_ = 0;

@@ -21,11 +21,14 @@ thread_local std::size_t allocations = 0;
 // Aligned memory of so many bytes or more there is none of, on any thread: scratch memory is what is tried.
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 std::atomic<std::size_t> refused_bytes = unlimited;
+// Other memory likewise, on one thread.
+thread_local std::size_t refused_here = unlimited;
 }  // namespace
 
 // Neither is inlined: malloc() met by operator delete, or the other way round, looks like a mistake to the compiler.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
+  if (bytes >= refused_here) throw std::bad_alloc();
   if (void* const memory = std::malloc(std::max<std::size_t>(bytes, 1))) return memory;
   throw std::bad_alloc();
 }
@@ -50,6 +53,11 @@ std::atomic<std::size_t> refused_bytes = unlimited;
 
 namespace ranvier {
 namespace {
+
+struct Refusing {
+  Refusing() { refused_bytes = 1 << 20; }
+  ~Refusing() { refused_bytes = unlimited; }
+};
 
 class Allocations : public testing::TestWithParam<std::string_view> {};
 
@@ -196,10 +204,6 @@ TEST_P(Allocations, are_of_started_operations_whose_handles_are_kept) {
 
 // The driver has its seat free again, so that the operation ends, the next one is refused, and the communicator closes.
 TEST_P(Allocations, of_scratch_memory_that_there_is_not_fail_the_operation) {
-  struct Refusing {
-    Refusing() { refused_bytes = 1 << 20; }
-    ~Refusing() { refused_bytes = unlimited; }
-  };
   const Refusing refusing;
   for (const bool started : {false, true})
     support::run_ranks(2,
@@ -212,6 +216,28 @@ TEST_P(Allocations, of_scratch_memory_that_there_is_not_fail_the_operation) {
                          support::refusal([&] { comm.barrier(); }, ErrorKind::config);
                        },
                        {.way = GetParam()});
+}
+
+// The others are told at once, and this rank's next call is refused too: its place among the others' calls is empty.
+TEST(AllocationsOfSumsWithBoundedLoss, that_there_are_not_fail_all_ranks) {
+  support::run_ranks(2,
+                     [](Communicator& comm) {
+                       std::vector<float> data(1 << 20, 1);
+                       const std::string told = support::refusal(
+                           [&] {
+                             refused_here = comm.rank() == 1 ? 1 << 20 : unlimited;
+                             try {
+                               comm.run({.input = data, .output = data, .tolerates_loss = true});
+                             } catch (...) {
+                               refused_here = unlimited;
+                               throw;
+                             }
+                           },
+                           ErrorKind::config);
+                       EXPECT_THAT(told, testing::HasSubstr("rank 1 has no memory for a sum of 1048576 values"));
+                       support::refusal([&] { comm.barrier(); }, ErrorKind::config);
+                     },
+                     {.way = "udp:loss=0.01"});
 }
 
 INSTANTIATE_TEST_SUITE_P(, Allocations, testing::Values("loopback", "shm", "tcp", "udp", "sealed"),

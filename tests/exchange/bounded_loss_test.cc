@@ -20,6 +20,7 @@
 #include "ranvier/exchange.h"
 #include "ranvier/store.h"
 #include "support/lossy_world.h"
+#include "support/refusal.h"
 #include "support/sanitized.h"
 
 namespace ranvier {
@@ -220,6 +221,25 @@ std::array<Problem, 2> problems_of(const std::function<void(Communicator&)>& bod
     });
   ranks.clear();
   return problems;
+}
+
+// As one without loss would be: nothing has begun, and the next sum goes on.
+TEST(BoundedLoss, ASumThatMakesNoSenseIsRefused) {
+  on_ranks(2, [](Communicator& comm) {
+    const auto given = gradients(large, comm.rank());
+    std::vector<float> values = given;
+    const auto complaint = [&](ConstTypedSpan input, TypedSpan output) {
+      return support::refusal([&] { comm.run({.input = input, .output = output, .tolerates_loss = true}); });
+    };
+    const TypedSpan none(nullptr, large, DType::f32);
+    EXPECT_NE(complaint(none, values).find("input has"), std::string::npos);
+    EXPECT_NE(complaint(values, none).find("output has"), std::string::npos);
+    const auto most = std::span(values).first(large - 100), moved = std::span(values).last(large - 100);
+    EXPECT_NE(complaint(most, moved).find("overlap"), std::string::npos);
+    EXPECT_EQ(values, given);
+    comm.run({.input = values, .output = values, .tolerates_loss = true});
+    expect_same_everywhere(comm, values);
+  });
 }
 
 TEST(BoundedLoss, RanksThatDisagreeAreTold) {
