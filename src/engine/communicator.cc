@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <mutex>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -492,9 +494,16 @@ void Communicator::follow(TuningTable table) {
 std::shared_ptr<std::byte[]> Communicator::allocate(std::size_t bytes) {
   if (impl_->peer_memory_ != nullptr) return impl_->peer_memory_->allocate(bytes);
   constexpr std::align_val_t page{4096};
-  auto* memory = static_cast<std::byte*>(::operator new(std::max(bytes, std::size_t{1}), page));
+  // The aligned operator new rounds sizes up, the largest ones to 0.
+  constexpr std::size_t most = std::numeric_limits<std::ptrdiff_t>::max();
+  void* const memory = bytes <= most ? ::operator new(std::max(bytes, std::size_t{1}), page, std::nothrow) : nullptr;
+  if (memory == nullptr)
+    throw Error(ErrorKind::config,
+                fmt::format("{} has no memory for {} bytes; allow its process more, or allocate less",
+                            rank_name(rank()), bytes),
+                rank());
   std::memset(memory, 0, bytes);
-  return {memory, [](std::byte* each) { ::operator delete(each, page); }};
+  return {static_cast<std::byte*>(memory), [](std::byte* each) { ::operator delete(each, page); }};
 }
 
 // ---- Collectives.

@@ -240,6 +240,17 @@ TEST(AllocationsOfSumsWithBoundedLoss, that_there_are_not_fail_all_ranks) {
                      {.way = "udp:loss=0.01"});
 }
 
+TEST(AllocationsForAProgram, that_there_are_not_are_refused) {
+  const Refusing refusing;
+  support::run_ranks(2,
+                     [](Communicator& comm) {
+                       EXPECT_THAT(support::refusal([&] { comm.allocate(1 << 20); }, ErrorKind::config),
+                                   testing::HasSubstr("has no memory for 1048576 bytes"));
+                       comm.barrier();
+                     },
+                     {.way = "tcp"});
+}
+
 INSTANTIATE_TEST_SUITE_P(, Allocations, testing::Values("loopback", "shm", "tcp", "udp", "sealed"),
                          [](const auto& way) { return std::string(way.param); });
 

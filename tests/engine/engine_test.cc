@@ -318,6 +318,18 @@ TEST(EngineTest, WhatMayTakeForEverIsNotOverAtOnce) {
               {.way = way, .communicator = options});
 }
 
+// With memory that peers see and without. What is nearly all of the numbers would be rounded up to nothing.
+TEST(EngineTest, MemoryThatThereIsNotIsRefused) {
+  for (const auto* way : {"shm", "tcp"})
+    run_ranks(1,
+              [](Communicator& comm) {
+                for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX - 5000})
+                  EXPECT_THAT(support::refusal([&] { comm.allocate(bytes); }, ErrorKind::config), HasSubstr("bytes"));
+                EXPECT_EQ(comm.allocate(100)[99], std::byte{0});
+              },
+              {.way = way});
+}
+
 TEST(EngineTest, TrafficCountsWhatTheScheduleSays) {
   run_ranks(2, [](Communicator& comm) {
     const auto before = comm.traffic();
