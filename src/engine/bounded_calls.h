@@ -21,7 +21,8 @@ class BoundedCalls {
   // that may be lost.
   BoundedCalls(Transport& transport, const CommunicatorOptions& options);
 
-  // Whether `request` is to be started here. Throws Error{usage} for a wrong size of Request::lost.
+  // Whether `request` is to be started here. Throws Error{usage} for a Request::lost of a wrong size, or in the memory
+  // of the input or the output.
   bool serves(const Request& request) const {
     if (!request.lost.empty()) [[unlikely]]
       check_lost(request);

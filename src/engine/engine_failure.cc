@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <thread>
+#include <utility>
 
 #include "engine/engine.h"
 
@@ -223,7 +224,7 @@ void Engine::break_down(const Error& why, bool tell, const Operation* cause) {
     }
     failed_.store(true);
   }
-  broken_down_ = true;
+  const bool has_ended = std::exchange(broken_down_, true);
   if (options_.siblings) {
     const Operation* const failing = cause != nullptr || active_.empty() ? cause : active_.front().operation.get();
     options_.siblings->failed(this, first, failing == nullptr ? "" : failing->describe() + of_group(options_.group));
@@ -231,10 +232,7 @@ void Engine::break_down(const Error& why, bool tell, const Operation* cause) {
   // Before the links close: some transports take a while to say goodbye, and whoever sees a link end asks who was to
   // blame.
   if (tell && options_.control != nullptr) options_.control->abort(first);
-  if (in_order)
-    transport_->close();
-  else
-    transport_->cancel();
+  if (!has_ended) in_order ? transport_->close() : transport_->cancel();
   admit();
   if (cause != nullptr) recorder_.end(cause->record, true);
   std::vector<Active> failing;

@@ -236,6 +236,11 @@ TEST(BoundedLoss, ASumThatMakesNoSenseIsRefused) {
     EXPECT_NE(complaint(values, none).find("output has"), std::string::npos);
     const auto most = std::span(values).first(large - 100), moved = std::span(values).last(large - 100);
     EXPECT_NE(complaint(most, moved).find("overlap"), std::string::npos);
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {  // bounded, and exact
+      const auto of_the_input = support::refusal(
+          [&] { comm.run({.input = given, .output = values, .op = op, .tolerates_loss = true, .lost = values}); });
+      EXPECT_NE(of_the_input.find("memory of its own"), std::string::npos);
+    }
     EXPECT_EQ(values, given);
     comm.run({.input = values, .output = values, .tolerates_loss = true});
     expect_same_everywhere(comm, values);
