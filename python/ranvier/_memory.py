@@ -148,9 +148,12 @@ class Memories:
         """Of this bucket. DDP forms buckets anew after the first step: what was kept follows the parameters."""
         self._meet(parameters)
         known = self._of.get(id(parameters[0]))
-        is_same = known is not None and list(map(id, known.parameters)) == list(map(id, parameters))
-        # Each of them: it may have been in another bucket since.
-        if is_same and all(self._of[id(each)] is known for each in parameters) and known.keeps(kinds):
+        if (
+            known is not None
+            and list(map(id, known.parameters)) == list(map(id, parameters))
+            and all(self._of[id(each)] is known for each in parameters)  # one may have been in another bucket since
+            and known.keeps(kinds)
+        ):
             return known
         memory = Memory(parameters)
         for kind in kinds:

@@ -24,6 +24,12 @@ Histogram count_small(std::span<const std::uint8_t>& symbols) {
   return sum;
 }
 
+// Written out: in a loop, which -O2 leaves one, it takes half as long again.
+template <std::size_t... byte>
+void count_each(std::uint64_t bytes, std::array<Histogram, 8>& part, std::index_sequence<byte...>) {
+  (++part[byte][(bytes >> (8 * byte)) & 0xFF], ...);
+}
+
 }  // namespace
 
 Histogram histogram_of(std::span<const std::uint8_t> symbols) {
@@ -35,10 +41,7 @@ Histogram histogram_of(std::span<const std::uint8_t> symbols) {
   for (; i + 8 <= symbols.size(); i += 8) {
     std::uint64_t eight = 0;
     std::memcpy(&eight, symbols.data() + i, 8);
-    [&]<std::size_t... byte>(std::index_sequence<byte...>) {
-      (++part[byte][(eight >> (8 * byte)) & 0xFF], ...);  // written out: a loop is a third slower
-    }
-    (std::make_index_sequence<8>());
+    count_each(eight, part, std::make_index_sequence<8>());
   }
   for (; i < symbols.size(); ++i) ++part[0][symbols[i]];
 
