@@ -59,11 +59,11 @@ class TcpStream {
   std::size_t blocked_socket() const;
   // Whether the last view was returned without a look at what has arrived since.
   bool unsure() const { return unsure_; }
-  // No more is sent. The kernel has its own copy of whatever was accepted (within TLS of what it had room for); that
-  // still arrives, then the peer sees the end.
+  // No more is sent. The kernel has its own copy of whatever was accepted (within TLS of what it had room for, the rest
+  // is given up); that still arrives, then the peer sees the end.
   void shut_down();
-  // The same before the stream is destroyed, again and again, until it returns 0: all that was accepted has arrived
-  // there, or never will. Else about how much has not. What comes meanwhile is thrown away.
+  // The same, and nothing is given up: before the stream is destroyed, again and again, until it returns 0: all that
+  // was accepted has arrived there, or never will. Else about how much has not. What comes meanwhile is thrown away.
   std::size_t leave();
 
   const Fd& socket(std::size_t number) const { return channels_[number].socket(); }

@@ -174,13 +174,16 @@ class TcpTransport final : public Transport {
 
   void cancel() override {
     given_up_ = true;
-    close();
-  }
-
-  void close() override {
     cancelled_ = true;
     for (const auto& stream : streams_)
       if (stream) stream->shut_down();
+  }
+
+  // No stream ends before the kernel has taken all of it: the destructor goes on with those that it has no room for.
+  void close() override {
+    cancelled_ = true;
+    for (const auto& stream : streams_)
+      if (stream) stream->leave();
   }
 
  private:

@@ -206,14 +206,14 @@ class Plan(ProgramTest):
             self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_a_search_for_many_ranks_ends_with_what_it_knows_by_then(self):
-        words = ("plan", "--workload", "resnet50", "--world", "1000", "--link-rate", "10Gbit", "--limit")
+        words = ("plan", "--workload", "resnet50", "--world", "512", "--link-rate", "10Gbit", "--limit")
         self.assert_sentence(run(*words, "0.001", limit=60), 1, "no way to communicate is known after the 0.001 s of --limit")
-        seconds = 1  # whole, it takes several times as long
-        while (result := run(*words, str(seconds), limit=60)).returncode and seconds < 16:
+        seconds = 0.25  # whole, it takes seven times as long as to the first way to communicate
+        while (result := run(*words, f"{seconds:g}", limit=60)).returncode and seconds < 32:
             self.assert_sentence(result, 1, "give it longer")
             seconds *= 2
         self.assertRegex(result.stdout, r"chosen +.* a step of ")
-        self.assertRegex(result.stdout, rf"search +cut short by the {seconds} s of --limit")
+        self.assertRegex(result.stdout, rf"search +cut short by the {seconds:g} s of --limit")
 
     def test_plans_again_for_the_network_that_explains_what_was_measured(self):
         with temporary_folder() as folder:
