@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
 #include <new>
 #include <utility>
 
@@ -42,12 +41,7 @@ void BoundedCalls::check_lost(const Request& request) {
     throw Error(ErrorKind::usage, fmt::format("the memory for what is lost has {} values and the input {}; give as "
                                               "many, or none",
                                               request.lost.size(), request.input.count));
-  const auto shares = [&](const void* data, std::size_t bytes) {
-    const auto lost = reinterpret_cast<std::uintptr_t>(request.lost.data());
-    const auto other = reinterpret_cast<std::uintptr_t>(data);
-    return lost < other + bytes && other < lost + request.lost.size_bytes();
-  };
-  if (shares(request.input.data, request.input.bytes()) || shares(request.output.data, request.output.bytes()))
+  if (overlap(request.input, request.lost) || overlap(request.output, request.lost))
     throw Error(ErrorKind::usage,
                 "the memory for what is lost is also the input's or the output's; give it memory of its own");
 }

@@ -129,8 +129,7 @@ RequestKey::RequestKey(const Request& request, AlgorithmNumbers::Number algorith
       part_of_(request.part_of) {
   const auto from = reinterpret_cast<std::uintptr_t>(request.input.data);
   const auto to = reinterpret_cast<std::uintptr_t>(request.output.data);
-  const bool separate = from + request.input.bytes() <= to || to + request.output.bytes() <= from;
-  distance_ = separate ? apart : static_cast<std::ptrdiff_t>(from - to);
+  distance_ = overlap(request.input, request.output) ? static_cast<std::ptrdiff_t>(from - to) : apart;
 }
 
 std::size_t RequestKey::hash() const {

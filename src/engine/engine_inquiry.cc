@@ -44,9 +44,10 @@ void Engine::inquire(steady_clock::time_point now) {
                  std::memory_order_relaxed);
   if (first == nullptr) return;
   const auto lead = lead_of(*first);
+  if (now < first->deadline - lead) return;
   const Operation& held_up = whose_turn(*first);
   const Rank peer = held_up.waits_for();
-  if (peer < 0 || now < first->deadline - lead) return;
+  if (peer < 0) return;
   if (inquiry_.record == held_up.record && inquiry_.peer == peer && now < inquiry_.at + lead / 4) return;
   inquiry_ = {held_up.record, peer, now};
   const FlightRecorder::Entry entry = held_up.entry();

@@ -191,9 +191,9 @@ class Examiner {
          collective == Collective::broadcast) &&
         rank_ != root)
       return false;
+    if (!overlap(input, output)) return false;
     const auto from = reinterpret_cast<std::uintptr_t>(input.data);
     const auto to = reinterpret_cast<std::uintptr_t>(output.data);
-    if (from + input.bytes() <= to || to + output.bytes() <= from) return false;
     const auto offset = [&](const std::vector<std::size_t>& splits) {
       const std::size_t elements = splits.empty()
                                        ? shape.count * static_cast<std::size_t>(rank_)

@@ -1,6 +1,8 @@
 // Turns a request into the shape of its program, and refuses what cannot be meant.
 #pragma once
 
+#include <cstdint>
+
 #include "base/rank_names.h"
 #include "engine/programs.h"
 #include "ranvier/communicator.h"
@@ -14,6 +16,12 @@ Shape shape_of(const Request& request, Rank rank, Rank world, const RankNames& n
 // What the shape of a neighbor_exchange still lacks until its algorithm is chosen, whose grid says how many directions
 // there are: the sizes of their parts. Throws as shape_of does.
 void share_among_directions(Shape& shape, const Request& request, Rank rank, const RankNames& names = {});
+
+// Whether any byte is of both.
+inline bool overlap(const ConstTypedSpan& a, const ConstTypedSpan& b) {
+  const auto first = reinterpret_cast<std::uintptr_t>(a.data), second = reinterpret_cast<std::uintptr_t>(b.data);
+  return first + a.bytes() > second && second + b.bytes() > first;
+}
 
 // Of the vectors that it moves. Who is not the root has only one of the two, and an empty part may have no memory.
 inline DType dtype_of(const Request& request) {

@@ -20,12 +20,13 @@ namespace ranvier::kernel::HWY_NAMESPACE {
 // A block of 1024 is walked three times for its ten levels: six, two and two; signs are part of the first or last walk.
 constexpr std::uint32_t sign_bit = 0x80000000U;
 
+HWY_INLINE void sum_and_difference(Floats& a, Floats& b) {
+  const Floats difference = a - b;
+  a += b;
+  b = difference;
+}
 HWY_INLINE void sum_and_difference(Row& a, Row& b) {
-  for (std::size_t p = 0; p < registers; ++p) {
-    const Floats difference = a.part[p] - b.part[p];
-    a.part[p] += b.part[p];
-    b.part[p] = difference;
-  }
+  for (std::size_t p = 0; p < registers; ++p) sum_and_difference(a.part[p], b.part[p]);
 }
 
 // Butterflies between lanes i and i ^ stride: the lower one becomes the sum, the upper one the difference.
@@ -41,12 +42,8 @@ HWY_INLINE void butterfly(Row& x) {
     for (Floats& part : x.part) part = butterfly_within<stride>(part, Lanes());
   } else {
     constexpr std::size_t h = stride / register_lanes;
-    for (std::size_t p = 0; p < registers; ++p) {
-      if ((p & h) != 0) continue;
-      const Floats difference = x.part[p] - x.part[p + h];
-      x.part[p] += x.part[p + h];
-      x.part[p + h] = difference;
-    }
+    for (std::size_t p = 0; p < registers; ++p)
+      if ((p & h) == 0) sum_and_difference(x.part[p], x.part[p + h]);
   }
 }
 

@@ -14,25 +14,7 @@
 #include "hwy/highway.h"
 #include "kernel/gather-inl.h"
 #include "kernel/memory-inl.h"
-
-#ifndef RANVIER_EXPANSIONS
-#define RANVIER_EXPANSIONS
-namespace ranvier::kernel {
-
-// For each set of 8 lanes: which word goes to which lane when words are dealt to the lanes in the set, in order.
-constexpr auto make_expansions() {
-  std::array<std::array<std::uint8_t, 8>, 256> expansions{};
-  for (std::size_t set = 0; set < expansions.size(); ++set) {
-    std::uint8_t word = 0;
-    for (std::size_t lane = 0; lane < 8; ++lane)
-      if (set >> lane & 1) expansions[set][lane] = word++;
-  }
-  return expansions;
-}
-inline constexpr auto expansions = make_expansions();
-
-}  // namespace ranvier::kernel
-#endif
+#include "kernel/sets_of_eight.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ranvier::kernel::HWY_NAMESPACE {
@@ -58,7 +40,7 @@ HWY_INLINE std::size_t refill(const std::byte* words_end, Vector& state) {
   const auto count = static_cast<std::size_t>(std::popcount(set));
   const auto words = hn::PromoteTo(d, load(d16, words_end - 2 * count));
   const hn::Rebind<std::uint8_t, Tag> d8;
-  const auto places = hn::IndicesFromVec(d, hn::PromoteTo(d, hn::LoadU(d8, expansions[set].data())));
+  const auto places = hn::IndicesFromVec(d, hn::PromoteTo(d, hn::LoadU(d8, ranks_or_0[set].data())));
   const auto dealt = hn::TableLookupLanes(words, places);
 #endif
   state = hn::IfThenElse(low, hn::Or(hn::ShiftLeft<16>(state), dealt), state);

@@ -11,33 +11,7 @@
 #include "hwy/foreach_target.h"
 
 #include "hwy/highway.h"
-
-#ifndef RANVIER_KERNEL_SYMBOLS_ONCE
-#define RANVIER_KERNEL_SYMBOLS_ONCE
-namespace ranvier::kernel {
-
-using EightBytes = std::array<std::uint8_t, 8>;
-
-// For each byte of a bitmap, where the marked ones of eight symbols are; and for each of eight symbols, which of the
-// marked ones it is, or `none`.
-inline constexpr std::uint8_t none = 0x80;
-struct MarkTables {
-  std::array<EightBytes, 256> places{}, ranks{};
-  constexpr MarkTables() {
-    for (unsigned bits = 0; bits < 256; ++bits) {
-      std::uint8_t rank = 0;
-      for (std::uint8_t place = 0; place < 8; ++place) {
-        const bool marked = (bits >> place & 1) != 0;
-        ranks[bits][place] = marked ? rank : none;
-        if (marked) places[bits][rank++] = place;
-      }
-    }
-  }
-};
-inline constexpr MarkTables mark_tables;
-
-}  // namespace ranvier::kernel
-#endif
+#include "kernel/sets_of_eight.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ranvier::kernel::HWY_NAMESPACE {
@@ -139,7 +113,7 @@ std::size_t put_loop(const std::uint8_t* bits, std::size_t groups, std::uint8_t 
                      const std::uint8_t* end, std::uint8_t* out) {
   std::size_t group = 0;
   for (; group < groups && end - marked >= 8; ++group) {
-    EightBytes coming;  // before they are written over
+    std::array<std::uint8_t, 8> coming;  // before they are written over
     std::memcpy(coming.data(), marked, coming.size());
     std::memset(out + 8 * group, frequent, 8);
     std::size_t taken = 0;
@@ -158,7 +132,7 @@ using Eight = hn::CappedTag<std::uint8_t, 8>;
 std::uint8_t* take_loop(const std::uint8_t* symbols, const std::uint8_t* bits, std::size_t groups, std::uint8_t* out) {
   const Eight d;
   for (std::size_t group = 0; group < groups; ++group) {
-    const auto places = hn::LoadU(d, mark_tables.places[bits[group]].data());
+    const auto places = hn::LoadU(d, members_of[bits[group]].data());
     hn::StoreU(hn::TableLookupBytes(hn::LoadU(d, symbols + 8 * group), places), d, out);
     out += std::popcount(bits[group]);
   }
@@ -172,7 +146,7 @@ std::size_t put_loop(const std::uint8_t* bits, std::size_t groups, std::uint8_t 
   const std::uint8_t* next = marked;
   std::size_t group = 0;
   for (; group < groups && end - next >= 8; ++group) {
-    const auto ranks = hn::LoadU(d, mark_tables.ranks[bits[group]].data());
+    const auto ranks = hn::LoadU(d, ranks_or_none[bits[group]].data());
     const auto others = hn::TableLookupBytesOr0(hn::LoadU(d, next), ranks);
     hn::StoreU(hn::IfThenElse(hn::Eq(ranks, no_rank), filler, others), d, out + 8 * group);
     next += std::popcount(bits[group]);
