@@ -4,8 +4,7 @@ all ranks, over a group of its own."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,6 +14,10 @@ from ranvier._asked import Asked
 from ranvier._groups import follow_in, group_like
 from ranvier._streams import Behind
 from ranvier._teams import CodedTeam, Team
+from ranvier._worker import Worker
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 class Fragments:
@@ -45,7 +48,7 @@ class Fragments:
         self._changes: list[list[Tensor]] = [[] for _ in self._parts]  # of those under way
         self._averaging: list[Future[int] | None] = [None] * count
         self._given = [0] * count  # bytes, of those that state_dict() has waited for
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ranvier-fragments")
+        self._thread = Worker("ranvier-fragments")
 
     def begin(self, part: int, weight: float, closes: bool) -> None:
         """How far this rank has come in it starts on its way; what closes training leaves the codec out."""
@@ -91,7 +94,7 @@ class Fragments:
             self._coded[0].follow(table)
 
     def end(self) -> None:
-        self._thread.shutdown()
+        self._thread.end()
 
     def state_dict(self) -> dict[str, Any]:
         """Waits for what is under way, which is kept as it has arrived."""

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from ranvier import _interrupts, settings
 from ranvier._declining import telling_whoever_comes
 from ranvier._parts import library_for
+from ranvier._worker import end_those_that_rest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,6 +103,7 @@ def leave() -> None:
             group.shutdown()
         except RuntimeError as mismatch:  # at the end of the process there is nobody to raise it to
             print(f"ranvier: {mismatch}", file=sys.stderr)
+    end_those_that_rest()
     _let_threads_return()
 
 

@@ -32,7 +32,8 @@ back with weights_only=False.
 
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,6 +51,7 @@ from ranvier._nodes import keeps_steps, speakers
 from ranvier._step_times import BucketTimes, StepSeconds
 from ranvier._streams import Behind, on_host
 from ranvier._wire import Wire
+from ranvier._worker import Worker
 from ranvier.plans import Plan
 
 Hook = Callable[["CompressionState", dist.GradBucket], torch.futures.Future[Tensor]]
@@ -77,7 +79,8 @@ def hook(
     Raises ValueError for a spec that is wrong, on whichever rank, or that another rank does not have, for a plan of another
     number of ranks or of another policy, and TypeError for one that is no str, and for a group or a scaler that is none. A
     codec that has momentum (dgc, and with it "strong" and "extreme"; demo; momentum=) takes the place of the optimizer's: one
-    that has momentum, or betas as Adam's, is refused by a ValueError in its first step, before that changes anything.
+    that has momentum, or betas as Adam's, or is given them later, is refused by a ValueError in its step, before that changes
+    anything.
     """
     if isinstance(spec, Plan):
         return CompressionState(spec.compress, group, spec, scaler), compress
@@ -86,10 +89,10 @@ def hook(
 
 def compress(state: "CompressionState", bucket: dist.GradBucket, *others: Any) -> torch.futures.Future[Tensor]:
     """The hook: returns at once, and averages while backward goes on."""
-    if others or isinstance(bucket, Tensor):
+    if others or isinstance(bucket, (Tensor, tuple)):
         raise TypeError(
-            "ranvier.hook is for DistributedDataParallel, and what calls it here brings no bucket of its gradients, as "
-            "FullyShardedDataParallel does not: leave the hook out there"
+            "ranvier.hook is for DistributedDataParallel's own reducer, and what calls it here brings no bucket of its gradients, "
+            "as FullyShardedDataParallel and torch._dynamo.config.optimize_ddp = 'python_reducer' do not: leave the hook out there"
         )
     return state.start(bucket)
 
@@ -157,9 +160,9 @@ class CompressionState:
             followed.group, followed.keeps_codec = wire.group, exchange.momentum > 0
             self._followed = followed
         # One thread: buckets go in the order in which backward finishes them, which is the same on all ranks.
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ranvier-hook")
+        self._thread = Worker("ranvier-hook")
         # Sums that tolerate loss are waited for on another, since a path of theirs is long: many are under way at once.
-        self._waiter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ranvier-hook-waits")
+        self._waiter = Worker("ranvier-hook-waits")
         self._process = os.getpid()
         self._way = wire, exchange
         self._only_momentum = OnlyMomentum(self.spec, exchange.momentum) if exchange.momentum > 0 else None
@@ -243,8 +246,8 @@ class CompressionState:
         self._over, self._way = (self.bytes_sent, self.lost_share), None
         if self._only_momentum:
             self._only_momentum.end()
-        self._thread.shutdown()
-        self._waiter.shutdown()
+        self._thread.end()
+        self._waiter.end()
         served = [each.type for each in self._whole._device_types]
         leave([wire.group], self._whole, torch.device("cpu" if "cpu" in served else served[0]))
 
@@ -309,11 +312,11 @@ class CompressionState:
             wire, exchange = self._way
             finish = self._begin(wire, exchange, buffer, parameters, number, factor)
             if isinstance(exchange, Lossy):
-                self._waiter.submit(run, finish)
+                self._waiter.submit(partial(run, finish))
                 return False
             return finish()
 
-        self._thread.submit(run, begin)
+        self._thread.submit(partial(run, begin))
         return done.then(lambda future: future.value())  # an exception that was set, C++ would take for the result
 
     def _begin_alike(self, device: torch.device) -> None:

@@ -572,6 +572,12 @@ def under_fsdp(rank, world, strategy):
     return True
 
 
+def test_what_calls_it_with_a_tuple_in_a_buckets_place_is_told_so():
+    """As torch.compile's python_reducer does."""
+    with pytest.raises(TypeError, match="python_reducer"):
+        ranvier.hooks.compress(None, (torch.ones(2),))
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("strategy", ["NO_SHARD", "FULL_SHARD"])
 def test_fsdp_is_told_that_it_has_no_buckets(strategy):

@@ -77,3 +77,49 @@ def test_a_rank_that_exits_early_is_named(tmp_path):
     waiting, leaving = run_script(tmp_path, SCRIPT + end, 2)
     assert leaving == (3, "", "")
     assert waiting[0] == 1 and "rank 1 left" in waiting[2], waiting[2]
+
+
+IN_BACKWARD = """
+import os, sys, time
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+import ranvier
+
+dist.init_process_group(sys.argv[1])
+store = dist.distributed_c10d._get_default_store()
+net = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Linear(64, 64), torch.nn.Linear(64, 1))
+ddp = DistributedDataParallel(net, bucket_cap_mb=0.001)
+ddp.register_comm_hook(*ranvier.hook("int8"))
+for _ in range(2):  # then its buckets are formed
+    ddp(torch.ones(4, 8)).sum().backward()
+if dist.get_rank() == 0:  # busy with something else
+    process = store.get("process").decode()
+    for _ in range(600):
+        with open(f"/proc/{process}/stat") as stat:  # the test waits for this rank first
+            if stat.read().rpartition(")")[2].split()[0] == "Z":
+                print("it has ended")
+                break
+        time.sleep(0.1)
+    sys.stdout.flush()
+    os._exit(0)
+
+def fail(_):
+    store.set("process", str(os.getpid()))
+    raise ValueError("no such gradient")
+
+net[0].weight.register_hook(fail)
+try:
+    ddp(torch.ones(4, 8)).sum().backward()
+except ValueError:
+    if sys.argv[2] == "raised":
+        raise
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("backend, way", [("gloo", "raised"), ("gloo", "caught"), ("ranvier", "caught")])
+def test_a_rank_that_fails_in_backward_ends_though_no_other_brings_what_its_hook_waits_for(tmp_path, backend, way):
+    script = IN_BACKWARD.replace("sys.argv[1]", repr(backend)).replace("sys.argv[2]", repr(way))
+    busy, failing = run_script(tmp_path, script, 2)
+    assert busy == (0, "it has ended\n", "")
+    assert failing[0] == (1 if way == "raised" else 3) and ("no such gradient" in failing[2]) == (way == "raised"), failing
