@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
@@ -21,43 +21,47 @@ def require_no_other(spec: str, momentum: float, optimizer: Optimizer, groups: l
 
 
 class OnlyMomentum:
-    """A codec's, in averages of gradients for optimizers that it is not told of: each is looked at before it first changes any of
+    """A codec's, in averages of gradients for optimizers that it is not told of: each is looked at before it changes any of
     these parameters. Neither these nor optimizers are kept alive."""
 
     def __init__(self, spec: str, momentum: float) -> None:
         self._spec, self._momentum = spec, momentum
         self._met: set[int] = set()  # ids of parameters, which live as long as this
-        self._left: set[int] = set()  # those of them that no optimizer has come for
-        self._began: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # to step, some before their parameters were met
-        self._look_from_now()
+        # Those that have begun to step, some before their parameters were met, and which of their groups have some of these.
+        self._mine: weakref.WeakKeyDictionary[Optimizer, _Mine] = weakref.WeakKeyDictionary()
+        _looking.add(self)
+        _watch()
 
     def meet(self, parameters: list[Tensor]) -> None:
         """Of a bucket, before its average is given to any optimizer. Raises ValueError where one that has momentum computes it
         within its step, in a closure."""
         new = {id(parameter) for parameter in parameters} - self._met
+        if not new:
+            return
         self._met |= new
-        self._left |= new
-        if not self._left:
-            self.end()
-        elif new:
-            self._look_from_now()
-            for optimizer in list(self._began):
-                self.look(optimizer)
+        began = list(self._mine)
+        self._mine.clear()
+        for optimizer in began:
+            self.look(optimizer)
 
     def look(self, optimizer: Optimizer) -> None:
         """As its step begins. Raises ValueError where it has momentum for parameters that have been met."""
-        mine = [each for each in optimizer.param_groups if any(id(p) in self._left for p in each["params"])]
-        require_no_other(self._spec, self._momentum, optimizer, mine)
-        self._left.difference_update(id(p) for each in mine for p in each["params"])
-        self._began.add(optimizer)
+        groups = optimizer.param_groups
+        mine = self._mine.get(optimizer)
+        if mine is None or mine.all is not groups or mine.length != len(groups):
+            numbers = [i for i, each in enumerate(groups) if any(id(p) in self._met for p in each["params"])]
+            mine = self._mine[optimizer] = _Mine(groups, len(groups), numbers)
+        require_no_other(self._spec, self._momentum, optimizer, [groups[i] for i in mine.numbers])
 
     def end(self) -> None:
         _looking.discard(self)
         _watch()
 
-    def _look_from_now(self) -> None:
-        _looking.add(self)
-        _watch()
+
+class _Mine(NamedTuple):
+    all: list[dict[str, Any]]  # another list once the optimizer has loaded a state
+    length: int
+    numbers: list[int]
 
 
 _looking: weakref.WeakSet[OnlyMomentum] = weakref.WeakSet()

@@ -74,30 +74,55 @@ def test_only_what_the_hook_averages_counts():
     on_ranks(2, with_momentum_elsewhere, backend="gloo")
 
 
+def with_momentum_later(rank, world):
+    state, net = hooked("strong")
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
+    loss_of(net)
+    optimizer.step()
+    schedule.step()
+    loss_of(net)
+    with pytest.raises(ValueError, match="betas"):  # another one, for the next phase
+        OF_ITS_OWN["Adam"](net).step()
+    optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.param_groups[0]["momentum"] = 0.9
+    before = all_of(net)
+    with pytest.raises(ValueError, match="momentum=0"):
+        optimizer.step()
+    assert torch.equal(all_of(net), before)
+    cycled = torch.optim.SGD(net.parameters(), 0.1)
+    torch.optim.lr_scheduler.OneCycleLR(cycled, max_lr=0.1, total_steps=10)  # sets it
+    with pytest.raises(ValueError, match="momentum=0"):
+        cycled.step()
+    state.close()
+    cycled.step()
+
+
+def test_an_optimizer_that_comes_later_and_momentum_that_does_are_refused_too():
+    on_ranks(2, with_momentum_later, backend="gloo")
+
+
 def looked_at(rank, world):
     hooks = _global_optimizer_pre_hooks
     before = len(hooks)
-    _, net = hooked("strong")
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    states = []
     for _ in range(2):
-        assert len(hooks) == before + 1
+        state, net = hooked("strong")
+        optimizer, kept = torch.optim.SGD(net.parameters(), 0.1), weakref.ref(net.module)
         loss_of(net)
         optimizer.step()
-    assert len(hooks) == before, "all parameters have been looked at"
-    state, net = hooked("strong")
-    loss_of(net)
-    optimizer, kept = OF_ITS_OWN["momentum"](net), weakref.ref(net.module)
-    for _ in range(2):  # who goes on is refused again
-        with pytest.raises(ValueError, match="momentum=0"):
-            optimizer.step()
-    state.close()
+        states.append(state)
+        assert len(hooks) == before + 1
+    states.pop().close()
+    assert len(hooks) == before + 1
+    states.pop().close()
     assert len(hooks) == before
-    optimizer.step()
     alive = weakref.ref(optimizer)
     del state, net, optimizer
     gc.collect()
     assert kept() is None and alive() is None
 
 
-def test_no_optimizer_is_looked_at_for_longer_than_that_takes():
+def test_optimizers_are_looked_at_while_a_hook_has_momentum_and_are_not_kept():
     on_ranks(2, looked_at, backend="gloo")
