@@ -207,9 +207,9 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
 
 
 def buffers_now(model: nn.Module, first_buffers: dict[str, Tensor]) -> list[Tensor]:
-    """Of floats of 16 bits at least: torch does not add up shorter ones. Looked up each time: modules may have put others in
-    the place of the first ones (pytorch issue 63916). What is of another shape now, such as a cache, may be of yet another one
-    on other ranks: each keeps its own."""
+    """Of floats of 16 bits at least: torch does not add up shorter ones. Complex ones as pairs of them. Looked up each time:
+    modules may have put others in the place of the first ones (pytorch issue 63916). What is of another shape now, such as a
+    cache, may be of yet another one on other ranks: each keeps its own."""
     now = dict(model.named_buffers())
 
     def is_like(other: Tensor | None, first: Tensor) -> bool:
@@ -218,9 +218,16 @@ def buffers_now(model: nn.Module, first_buffers: dict[str, Tensor]) -> list[Tens
     floats = {
         name: b
         for name, b in first_buffers.items()
-        if b.is_floating_point() and b.element_size() > 1 and can_be_told(b)
+        if (b.is_floating_point() or b.is_complex()) and b.element_size() > 1 and can_be_told(b)
     }
-    return [each_once(now[name] if is_like(now.get(name), first) else first) for name, first in floats.items()]
+    return [_as_real(each_once(now[name] if is_like(now.get(name), first) else first)) for name, first in floats.items()]
+
+
+def _as_real(tensor: Tensor) -> Tensor:
+    """The same memory. Of what is conjugated when it is read, which torch does not show so, that is left out."""
+    if not tensor.is_complex():
+        return tensor
+    return torch.view_as_real(tensor.conj() if tensor.is_conj() else tensor)
 
 
 def tell_by_first(tensor: Tensor, group: dist.ProcessGroup, device: torch.device) -> None:
@@ -297,7 +304,7 @@ class Everybody:
     """What the ranks of `group`, all of which call, have given to attach(). Raises ValueError where they do not match;
     `layouts` of what is not trained need not, and `schedule` is what follows from the steps. `trained` are the parameters
     that travel, in that order, `remembers` whether the optimizer does anything of them, `sparse` one whose gradient will be,
-    and `plan` the text of the one that is followed."""
+    `plan` the text of the one that is followed, and `optimizer` the name of its class."""
 
     def __init__(
         self,
@@ -314,10 +321,11 @@ class Everybody:
         steps: int = 0,
         sparse: str = "",
         plan: str = "",
+        optimizer: str = "",
     ) -> None:
         node = _library.load().host_number(os.environ.get("RANVIER_NODE", ""))
         named = (sync, place, compress, node, samples, new_name(), schedule, steps_per_epoch, steps)
-        mine = (*named, layouts, trained, sparse, remembers, plan)
+        mine = (*named, layouts, trained, sparse, remembers, plan, optimizer)
         rank = dist.get_rank(group)
         told_by = given_by_all(group, "attach()", mine)
         for other, theirs in enumerate(told_by):
@@ -329,6 +337,10 @@ class Everybody:
             if theirs[13] != plan:
                 raise ValueError(
                     f"rank {rank} and rank {other} do not follow the same plan: give attach() the same file's on every rank"
+                )
+            if theirs[14] != optimizer:
+                raise ValueError(
+                    f"rank {rank} trains by {optimizer} and rank {other} by {theirs[14]}: make the same optimizer on every rank"
                 )
             if theirs[6] != schedule:
                 raise ValueError(

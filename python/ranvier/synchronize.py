@@ -206,7 +206,7 @@ class Synchronization(Attached):
         schedule = [steps_per_epoch] if is_auto else list(self._policy.save())
         everybody = Everybody(
             self._group, sync, place, compress, samples, self._trained(), self._layouts(), self._remembers(), schedule,
-            steps_per_epoch, steps, self._sparse(), plan.text if plan else "",
+            steps_per_epoch, steps, self._sparse(), plan.text if plan else "", type(optimizer).__name__,
         )  # fmt: skip
         self._share(everybody)
         self._policy.check_samples(everybody.samples)

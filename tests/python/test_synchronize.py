@@ -157,6 +157,7 @@ class Odd(nn.Module):
         self.register_buffer("order", torch.arange(3) + 10 * rank)
         self.register_buffer("mask", torch.tensor([rank == 0]))
         self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("phase", torch.zeros(4, dtype=torch.complex64))
         self.register_buffer("cache", torch.zeros(5))
         self.register_buffer("short", torch.tensor([rank, 2, 3], dtype=torch.int16))
         self.register_buffer("wide", torch.tensor([True]).expand(3))
@@ -168,6 +169,7 @@ class Odd(nn.Module):
             self.cache = torch.zeros(5 + self.rank)
         found = self.free(self.fixed(images))
         self.mean = 0.9 * self.mean + 0.1 * found.detach().mean((0, 2, 3))
+        self.phase = self.phase + torch.complex(self.mean, -self.mean)
         return found
 
 
@@ -430,6 +432,10 @@ def refused(rank, world):
             ranvier.attach(net, sgd, spec, **{words: 10 + 8 * rank})
     for spec in ("local:4", "bsp", "gossip"):  # to which they are nothing
         ranvier.attach(net, sgd, spec, steps=10 + rank, steps_per_epoch=10 + rank).finish()
+    own = sgd if rank == 0 else optimizer_for("adamw", net)
+    for spec in ("bsp", "node:4", "async"):
+        with pytest.raises(ValueError, match=r"trains by (SGD and rank 1 by AdamW|AdamW and rank 0 by SGD): make the same"):
+            ranvier.attach(net, own, spec)
     waves = Waves()
     of_waves = optimizer_for("sgd", waves)
     for spec, codec in (("slowmo:3", "none"), ("diloco:4", "none"), ("diloco:4,fragments=1", "none"), ("local:2,adapt=0.1,most=8", "none"), ("local:4,delay=1", "none"), ("bsp", "int8"), ("async", "none"), ("ad-psgd", "none")):
