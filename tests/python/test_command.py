@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,14 @@ needs_wheel = pytest.mark.skipif(PROGRAM.parents[1] != _parts.PACKAGE, reason="t
 def command(*words, program=(sys.executable, "-m", "ranvier"), **environment):
     known = {name: value for name, value in os.environ.items() if name != "RANVIER_PYTHON"}
     return subprocess.run([*program, *words], env=known | environment, capture_output=True, text=True, timeout=90)
+
+
+def test_the_command_loads_no_torch():
+    program = "import sys, _ranvier_command; print({'torch', 'ranvier'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+    commands = {each.value for each in metadata.entry_points(group="console_scripts", name="ranvier")}
+    assert commands <= {"_ranvier_command:main"}, commands
 
 
 def test_this_python_is_the_one_that_is_asked():
