@@ -370,42 +370,45 @@ int run_simulate(const Arguments& arguments) {
             world, prediction.slice_bytes, asked_slice);
       const StepPrediction& step = prediction.step;
       const double mean_ns = mean_step_ns(prediction);
-      if (options->bytes == 0 && efficiency(step, mean_ns) >= worthwhile_efficiency) knee = world;
       if (prints)
         fmt::print("{:>8} {:>12.4f} {:>12.4f} {:>12.4f} {:>12.4f} {:>10.1f}% {:>9.1f}%\n", world, step.step_ns / 1e6,
                    step.compute_ns / 1e6, step.communication_ns / 1e6, step.exposed_communication_ns / 1e6,
                    efficiency(step, step.step_ns) * 100, busiest(step) * 100);
       if (prints && prediction.policy) print_policy(options->sync, *prediction.policy, efficiency(step, mean_ns));
       std::fflush(stdout);
-      worlds.push_back(to_json(*options, prediction));
+      json row = to_json(*options, prediction);
       if (options->planned_ns > 0) {
         if (prints) fmt::print("{:>8} the plan expects {:.4f} ms a step\n", "", options->planned_ns / 1e6);
-        worlds.back()["planned_step_ns"] = options->planned_ns;
+        row["planned_step_ns"] = options->planned_ns;
         // Not by the speeds that it names, which this predicts by.
         if (prints && !options->measured.empty())
           fmt::print("{:>8} since it was made again by what was measured: {}\n", "", options->measured);
-        if (!options->measured.empty()) worlds.back()["planned_by"] = options->measured;
+        if (!options->measured.empty()) row["planned_by"] = options->measured;
       }
-      if (by_another) worlds.back()["algorithm"] = by_any.step.algorithm;
-      if (by_other_slices) worlds.back()["slice_bytes"] = prediction.slice_bytes;
+      if (by_another) row["algorithm"] = by_any.step.algorithm;
+      if (by_other_slices) row["slice_bytes"] = prediction.slice_bytes;
       if (options->failures.mtbf_hours > 0) {
         const auto rate = simulation::failure_rate(mean_ns, world, options->failures);
         if (prints) simulation::print(rate);
-        worlds.back().update(simulation::to_json(rate));
+        row.update(simulation::to_json(rate));
       }
-      if (options->worlds.size() > 1) continue;
-      if (prints && prediction.policy)
-        print_policy_details(*options, *prediction.policy);
-      else if (prints)
-        print_details(*options, step);
-      if (!cut.empty()) {
-        if (prints) simulation::print(cut);
-        worlds.back()["algorithms"] = simulation::to_json(cut);
+      if (options->worlds.size() == 1) {
+        if (prints && prediction.policy)
+          print_policy_details(*options, *prediction.policy);
+        else if (prints)
+          print_details(*options, step);
+        if (!cut.empty()) {
+          if (prints) simulation::print(cut);
+          row["algorithms"] = simulation::to_json(cut);
+        }
+        row.update(what_fails(*options, training, whole, left, prediction, prints));
+        trace.write(simulation::trace_json(step, prediction.messages)
+                        .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                    '\n');
       }
-      worlds.back().update(what_fails(*options, training, whole, left, prediction, prints));
-      trace.write(simulation::trace_json(step, prediction.messages)
-                      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
-                  '\n');
+      // Last: a world of which something throws has no result.
+      worlds.push_back(std::move(row));
+      if (options->bytes == 0 && efficiency(step, mean_ns) >= worthwhile_efficiency) knee = world;
     } catch (const Error& error) {
       if (worlds.empty()) throw;
       if (prints) fmt::print("ended before {} ranks: {}\n", world, error.what());

@@ -95,6 +95,16 @@ class Prediction(ProgramTest):
         self.assertEqual(found["ended"]["world"], 32)
         self.assertIsNone(found["knee"])
 
+    def test_of_one_world_fails_where_something_that_was_asked_for_does(self):
+        full = simulate("--bytes", "1M", "--world", "4", "--trace", "/dev/full")
+        self.assert_sentence(full, 1, "cannot write /dev/full", "--trace")
+        self.assertNotIn("ended before", full.stdout)
+        with temporary_folder() as folder:
+            file = folder / "found.json"
+            many = simulate("--bytes", "1M", "--world", "65536", "--crash", "5:0.1", "--json", str(file))
+            self.assert_sentence(many, 2, "or no crash")
+            self.assertFalse(file.exists())
+
     def test_of_butterflies_of_many_ranks_takes_slices_that_divide_them(self):
         words = ("simulate", "--bytes", "100M", "--world", "131072", "--algorithm", "halving_doubling", "--json", "-")
         found = run(*words, limit=200)
