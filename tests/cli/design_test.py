@@ -480,6 +480,7 @@ class WrongUsage(ProgramTest):
             (("--workload", "gpt3:tp=16,dp=3", *network, "--budget", "5"), "16 x 3 x 1 = 48, but"),
             ((*gpt3, "--budget", "500", "--constraint", "b0>=400", "--constraint", "b1>=200"),
              "'--budget 500', 'b0>=400', 'b1>=200' contradict one another"),
+            ((*gpt3, "--budget", "500", "--constraint", "b0≤3"), "constraint 'b0≤3', column 3: "),
             ((*gpt3, "--budget", "500", "--constraint", "b0>=b9"), "column 5: there is no b9"),
             ((*gpt3, "--budget", "500", "--unit-cost", "1,2"), "has 2 numbers for 4 dimensions; give one for each"),
             ((*gpt3, "--budget", "500", "--unit-cost", "0,0,0,0", "--pareto", "/tmp/front.svg"), "this network costs nothing"),

@@ -40,7 +40,8 @@ TEST(Constraints, MayBeChains) {
 }
 
 TEST(Constraints, TakeEverySpellingOfARelationAndUnits) {
-  for (const char* text : {"b0=5", "b0 == 5000MB/s", "b0 = 0.005TB/s", "5=b0", "b0=5GB", "b0 = 40Gbit", "b0=0.005 TB"}) {
+  for (const char* text :
+       {"b0=5", "b0 == 5000MB/s", "b0 = 0.005TB/s", "5=b0", "b0=5GB", "b0 = 40Gbit", "b0=0.005 TB"}) {
     const auto found = parse_constraints(text, 1);
     ASSERT_EQ(found.size(), 1u) << text;
     EXPECT_EQ(found[0].relation, Relation::equal);
@@ -48,6 +49,19 @@ TEST(Constraints, TakeEverySpellingOfARelationAndUnits) {
   }
   EXPECT_EQ(parse_constraints("b0<5", 1)[0].relation, Relation::at_most);
   EXPECT_EQ(parse_constraints("-b0 >= -5", 1)[0].limit, -5);
+}
+
+// Up to 200 letters, none of which is taken apart; what is no UTF-8 makes no sentence long.
+TEST(Constraints, AreQuotedAsTheyAreWritten) {
+  const auto sentence = [](const std::string& text) { return support::refusal([&] { parse_constraints(text, 1); }); };
+  EXPECT_THAT(sentence("b0≤3"), HasSubstr("constraint 'b0≤3', column 3: "));
+  EXPECT_THAT(sentence("b0\n\x7f≤3"), HasSubstr("constraint 'b0??≤3', column 4: "));
+  std::string many;
+  for (int i = 0; i < 200; ++i) many += "≤";
+  EXPECT_THAT(sentence(many), HasSubstr("constraint '" + many + "', column 1: "));
+  EXPECT_THAT(sentence(many + "≤"), HasSubstr("constraint '" + many + "…', column 1: "));
+  EXPECT_THAT(sentence("\x80\xff"), HasSubstr("constraint '\\x80\\xff', column 1: "));
+  EXPECT_LT(sentence(std::string(9000, '\x80')).size(), 4000u);
 }
 
 TEST(Constraints, ThatAUnitMakesInfiniteAreRefused) {

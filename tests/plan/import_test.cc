@@ -167,7 +167,7 @@ TEST_F(Import, WrongFilesNameLineAndColumn) {
   EXPECT_THAT(astra("a x 1 NONE 0 2 NONE 0 3 NONE 0 10\n"), HasSubstr("line 1, column 3: 'x' is not a number"));
   EXPECT_THAT(astra("a -1 1 NONE 0 2 NONE 0 3 NONE 0 NONE\n"), HasSubstr("column 33: 'NONE' is not a number"));
   EXPECT_THAT(astra(""), HasSubstr("there is no layer in it"));
-  EXPECT_THAT(astra("a -1 \x1b\xff[2J NONE 0 2 NONE 0 3 NONE 0 10\n"), HasSubstr("'\?\?[2J' is not a number"));
+  EXPECT_THAT(astra("a -1 \x1b\xff[2J NONE 0 2 NONE 0 3 NONE 0 10\n"), HasSubstr("'?\\xff[2J' is not a number"));
   EXPECT_THAT(astra("DATA\n2\na -1 1 NONE 0 2 NONE 0 3 NONE 0 10\n"),
               HasSubstr("line 2, column 1: 2 layers are to follow, and here are 1; is the file whole?"));
 
@@ -297,6 +297,7 @@ TEST_F(Import, WrongValuesInJsonAreShort) {
   EXPECT_THAT(sentence("{\"compute_ns\": " + deep + "}"), HasSubstr("compute_ns is a list of 1;"));
   EXPECT_LT(sentence("{\"compute_ns\": \"" + std::string(1000, 'x') + "\"}").size(), 250u);
   EXPECT_THAT(sentence("{\"compute\\nns\": 1}"), HasSubstr("unknown key of the file 'compute\\nns'; did you mean"));
+  EXPECT_THAT(sentence("{\"Größe\": 1}"), HasSubstr("unknown key of the file 'Größe'"));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ class Check final : public nlohmann::json_sax<json> {
 };
 
 // On one line, whatever letters are in it.
-std::string written(const json& value) { return value.dump(-1, ' ', true, json::error_handler_t::replace); }
+std::string written(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 // What is deep is not written: that would take a stack as deep.
 std::string described(const json& value) {

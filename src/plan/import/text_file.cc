@@ -24,10 +24,18 @@ std::string read_text(const std::filesystem::path& path, std::size_t most_bytes)
 }
 
 std::string quotable(std::string_view text, std::size_t most_letters) {
-  std::string quoted(text.substr(0, most_letters));
-  for (char& letter : quoted)
-    if (static_cast<unsigned char>(letter) < 0x20 || static_cast<unsigned char>(letter) > 0x7e) letter = '?';
-  return text.size() > most_letters ? quoted + "…" : quoted;
+  constexpr std::size_t most_bytes_of_a_letter = 4;
+  std::string quoted;
+  std::size_t letters = 0;
+  for (const char next : text) {
+    const auto byte = static_cast<unsigned char>(next);
+    const bool begins = (byte & 0xc0) != 0x80;
+    // What is no UTF-8 may begin no letter at all.
+    if ((begins && letters++ == most_letters) || quoted.size() == most_bytes_of_a_letter * most_letters)
+      return quoted + "…";
+    quoted += byte < 0x20 || byte == 0x7f ? '?' : next;
+  }
+  return quoted;
 }
 
 TextPlace place_of(std::string_view text, std::size_t offset) {

@@ -12,7 +12,8 @@ namespace ranvier::plan {
 // is larger than that or unpacks to more.
 std::string read_text(const std::filesystem::path&, std::size_t most_bytes = std::size_t{64} << 20);
 
-// What a sentence quotes of a file: its first letters on one line, '?' for what no terminal shows.
+// What an Error quotes of a file: its first letters on one line, '?' for those of ASCII that no terminal shows. What is
+// no UTF-8 stays: Error writes it out.
 std::string quotable(std::string_view text, std::size_t most_letters = 40);
 inline constexpr std::size_t most_letters_of_a_flag = 200;  // of what somebody has typed
 
