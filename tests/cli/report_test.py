@@ -120,15 +120,23 @@ class Report(ProgramTest):
     def test_what_is_no_result_of_a_run_is_refused_in_a_sentence(self):
         whole = trained([0.5], [0.1])
         for name, content, *parts in (
-            ("words", "not JSON", "words is not what", "ranvier train --json"),
-            ("list", [1, 2], "list is not what"),
-            ("bench", {"rows": []}, "key 'settings' not found"),
+            ("words", "not JSON", "words is not what `ranvier train --json` writes: it is no JSON; give the files of finished runs"),
+            ("list", [1, 2], "list is not what `ranvier train --json` writes: it is no object; give"),
+            ("bench", {"rows": []}, "bench is not what `ranvier train --json` writes: it has no 'settings'; give"),
             ("empty", whole | {"history": []}, "holds no evaluation"),
-            ("text", whole | {"seconds": "long"}, "must be number"),
-            ("deep", whole | {"settings": [1]}, "deep is not what"),
+            ("null", whole | {"history": None}, "it has no 'history'"),
+            ("no list", whole | {"history": {}}, "'history' is no list"),
+            ("unlike", whole | {"history": [{"step": 1}]}, "'history[0]' has no 'seconds'"),
+            ("negative", whole | {"history": [{"step": -1, "seconds": 1}]}, "'history[0].step' is no whole number from"),
+            ("half", whole | {"groups": [0.5]}, "'groups[0]' is no whole number from"),
+            ("huge", whole | {"groups": [2**40]}, "'groups[0]' is no whole number from"),
+            ("rounds", whole | {"rounds": {"inside": 1}}, "'rounds' has no 'between'"),
+            ("text", whole | {"seconds": "long"}, "'seconds' is no number"),
+            ("texts", whole | {"exposed_communication_by_rank": ["x"]}, "'exposed_communication_by_rank[0]' is no number"),
+            ("deep", whole | {"settings": [1]}, "deep is not what", "'settings' is no object"),
             ("deepest", '{"settings": {"x": ' + "[" * 200_000 + "]" * 200_000 + "}}", "deepest: setting 'x' is neither a value"),
             ("object", whole | {"settings": {"x\n": {"y": [1]}}}, "neither a value nor a list of values"),
-            ("large", '{"seconds": 1e999}', "large is not what"),
+            ("large", '{"seconds": 1e999}', "large is not what", "a number in it is too large"),
         ):
             with self.subTest(name=name):
                 self.assert_sentence(run("report", self.file(name, content)), 1, *parts)
