@@ -122,8 +122,9 @@ int run_codec(const Arguments& arguments) {
   const std::vector<float> values = read_floats(path);
 
   if (prints)
-    fmt::print("{} floats of {}\n{:<34} {:>8} {:>7} {:>9} {:>9} {:>9} {:>9} {:>12}\n", values.size(), path, "codec",
-               "bits", "ratio", "error", "cosine", "largest", "encode", "decode GB/s");
+    fmt::print("{} float{} of {}\n{:<34} {:>8} {:>7} {:>9} {:>9} {:>9} {:>9} {:>12}\n", values.size(),
+               values.size() == 1 ? "" : "s", path, "codec", "bits", "ratio", "error", "cosine", "largest", "encode",
+               "decode GB/s");
   nlohmann::json rows = nlohmann::json::array(), without_code = nlohmann::json::array();
   for (const std::string& spec : specs) {
     const auto row = specs.size() > 1 ? measure_if_codable(spec, values) : std::optional(measure_codec(spec, values));

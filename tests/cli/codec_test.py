@@ -59,6 +59,12 @@ class Codec(ProgramTest):
             self.assertRegex(preset.stdout, r"up to dgc:0.02,\S+ .*alone", "the stages that a preset stands for")
             self.assertIn("up to int4", preset.stdout)
 
+    def test_one_float_is_no_floats(self):
+        with temporary_folder() as folder:
+            file = folder / "one.f32"
+            file.write_bytes(floats(1))
+            self.assertTrue(run("codec", str(file), "--spec", "bf16").stdout.startswith(f"1 float of {file}\n"))
+
     def test_what_is_no_spec_without_its_last_stage_has_no_speed_of_its_own(self):
         spec = "topk:0.1+qsgd:1,norm=l2+rans:ef=0"
         with temporary_folder() as folder:
