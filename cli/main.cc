@@ -31,10 +31,7 @@ int run_train(const Arguments& arguments) {
     throw Error(ErrorKind::config,
                 "this build has no ranvier-train: it was made without torch; configure it with "
                 "-DRANVIER_TORCH=ON and a Python that has torch (-DRANVIER_PYTHON=…)");
-  demand_torch_of_trainer();
-  Arguments words{trainer->string()};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  become(std::move(words));
+  become_trainer(*trainer, arguments);
 }
 
 // Outside of the Python package there is nothing to rebuild.

@@ -7,6 +7,7 @@
 #include "build_info.h"
 #include "doctor/check.h"
 #include "integrations/trainer/default_data.h"
+#include "launch.h"
 #include "package.h"
 #include "programs.h"
 #include "ranvier/coding.h"
@@ -16,6 +17,8 @@ namespace ranvier::doctor {
 namespace {
 
 using namespace std::chrono_literals;
+
+constexpr std::chrono::seconds longest_start_of_torch(60);  // from a cold disk it takes many seconds
 
 // What torch and ranvier call themselves, a line each, and the part of ranvier that serves this torch; "-" for what
 // cannot be imported.
@@ -81,14 +84,24 @@ Check check_torch_part(const std::string& python, const std::string& found) {
 
 Check check_trainer() {
   const auto trainer = cli::beside_this_program("ranvier-train");
+  if (!trainer)
+    return {"trainer", Health::warn, "this build has no 'ranvier train'",
+            "build with -DRANVIER_TORCH=ON and a Python that has torch (-DRANVIER_PYTHON=…)"};
   try {
-    if (trainer) cli::demand_torch_of_trainer();
+    cli::torch_of_trainer();
   } catch (const Error& problem) {
     return {"trainer", Health::warn, fmt::format("{} is for torch {}", trainer->string(), cli::build_torch_version),
             problem.what()};
   }
-  return check("trainer", trainer ? trainer->string() : "this build has no 'ranvier train'", trainer.has_value(),
-               Health::warn, "build with -DRANVIER_TORCH=ON and a Python that has torch (-DRANVIER_PYTHON=…)");
+  // That its libraries are found, only starting it tells. What the loader says is on stderr.
+  const auto answer =
+      cli::ask({"/bin/sh", "-c", "exec \"$0\" train --help 2>&1", cli::this_program()}, longest_start_of_torch);
+  const bool starts = answer && answer->exit_code == 0;
+  const std::string why =
+      answer ? line(answer->output, 0) : fmt::format("it takes longer than {} s", longest_start_of_torch.count());
+  return check("trainer", starts ? trainer->string() : fmt::format("{} does not start: {}", trainer->string(), why),
+               starts, Health::warn,
+               "install what is missing there, or ranvier again from its sources; 'ranvier train --help' tries it");
 }
 
 // As `ranvier train` finds its data without --data.
@@ -120,8 +133,8 @@ Check check_mpi() {
 std::vector<Check> check_software(const std::string& python_name) {
   std::vector<Check> checks;
   const auto python = cli::find_python(python_name);
-  // Importing torch from a cold disk takes many seconds.
-  const auto answer = python ? cli::ask({python->string(), "-c", versions_script}, 60s) : std::nullopt;
+  const auto answer =
+      python ? cli::ask({python->string(), "-c", versions_script}, longest_start_of_torch) : std::nullopt;
   if (!python_name.empty() && (!answer || answer->exit_code != 0)) {
     checks.push_back({"torch", Health::fail, fmt::format("{} is no Python that runs", python_name),
                       "name one by --python, or leave it out"});
