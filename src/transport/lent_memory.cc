@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "ranvier/error.h"
@@ -17,7 +19,8 @@ namespace {
 
 std::size_t whole_pages(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return (std::max(bytes, std::size_t{1}) + page - 1) / page * page;
+  const std::size_t most = std::numeric_limits<std::ptrdiff_t>::max() / page * page;  // which the kernel refuses
+  return bytes < most ? (std::max(bytes, std::size_t{1}) + page - 1) / page * page : most;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Memory that peers read where it lies: found, mapped, freed and used again; and what a peer with a broken table gets.
 #include "transport/lent_memory.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -8,6 +9,7 @@
 
 #include <array>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "ranvier/error.h"
@@ -82,6 +84,19 @@ TEST(LentMemory, IsRefusedBeyondItsRows) {
   }
   all.pop_back();
   EXPECT_NO_THROW(rank.own->allocate(1));
+}
+
+TEST(LentMemory, ThatNoMachineHasIsRefusedByItsSize) {
+  OneRank rank;
+  for (const std::size_t bytes : {std::numeric_limits<std::size_t>::max(), std::size_t{1} << 63}) {
+    try {
+      rank.own->allocate(bytes);
+      ADD_FAILURE() << bytes << " bytes";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::config);
+      EXPECT_THAT(error.what(), testing::HasSubstr("9223372036854771712 bytes"));
+    }
+  }
 }
 
 TEST(LentMemory, OutlivesItsRank) {
