@@ -69,8 +69,9 @@ class CallHistory {
       after = ((before >> 32) + 1) << 32 | digest;
     } while (!past_.compare_exchange_weak(before, after, std::memory_order_relaxed));
     Place& place = places_[(after >> 32) % capacity];
-    place.kind.store(stamp.kind, std::memory_order_relaxed);
-    place.size.store(stamp.size, std::memory_order_relaxed);
+    place.point.store(being_written, std::memory_order_relaxed);
+    place.kind.store(stamp.kind, std::memory_order_release);  // who sees it sees that, see claim_at()
+    place.size.store(stamp.size, std::memory_order_release);
     place.point.store(after, std::memory_order_release);
     return point(before);
   }
@@ -108,7 +109,8 @@ class CallHistory {
     std::atomic<std::uint64_t> kind = 0;
     std::atomic<std::uint64_t> size = 0;
   };
-  static constexpr std::uint32_t multiplier = 0x9E3779B1;  // odd, so that the step can be undone
+  static constexpr std::uint32_t multiplier = 0x9E3779B1;            // odd, so that the step can be undone
+  static constexpr std::uint64_t being_written = ~std::uint64_t{0};  // of call 2^32 - 1, once in as many
 
   static Point point(std::uint64_t word) {
     return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint32_t>(word)};
