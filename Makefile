@@ -11,7 +11,7 @@ RUN_TESTS := scripts/run_tests.py
 TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)
 
 .PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python test-torch test-fabrics \
-        fuzz bench clang tidy format clean build-core build-threads run-waiting run-computing run-python run-threads
+        fuzz bench test-arm64 clang tidy format clean build-core build-threads run-waiting run-computing run-python run-threads
 help:
 	@echo "make demo    train a CNN with 4 workers over a slow network, plain and with bf16 on the wire"
 	@echo "make build   the programs ranvier and ranvier-train, in build/release/bin"
@@ -19,6 +19,7 @@ help:
 	@echo "             (test-core, test-python: one part alone)"
 	@echo "make test-threads  what has threads, under tsan"
 	@echo "make test-sanitizers  everything but Python and torch under asan with ubsan, and under tsan"
+	@echo "make test-arm64  the core compiled for 64-bit ARM, and its tests under qemu"
 	@echo "make fuzz    decoders and parsers on hostile bytes, FUZZ_SECONDS (60) each"
 	@echo "make test-torch  all of PyTorch's own tests of torch.distributed over ranvier, and the frameworks"
 	@echo "make test-fabrics  the conformance suite and DDP over mpi, ucx and grpc, as far as this machine has them"
@@ -95,6 +96,18 @@ UNTHREADED := */simulated*:UdpConnection.*:UdpFairness.*:Learning.CorrectsAModel
 run-threads:
 	GTEST_FILTER='-$(UNTHREADED)' $(RUN_TESTS) build/tsan.log ctest --preset tsan -j $(AT_ONCE) \
 	  -R "^($$(echo $(THREADED) | tr ' ' '|'))_test(_0)?$$"
+
+# What qemu lacks: pages that are there before they are touched, mincore(2), TCP_INFO, and when a packet came.
+ARM64 := base kernel schedule sync codec coding decoder_memory loopback ring lent_memory bulk_copy shm tcp udp engine \
+         bounded_loss exchange
+NOT_UNDER_QEMU := LentMemory.IsGivenBackWhenItIsFreed:ShmMemory.IsTouchedWhenTheRanksMeet:*/Tcp.CountsTheSegmentsOfItsData/*:$\
+                  Udp.WhenAPacketArrivedIsKnownByWhoeverReadsItLate
+test-arm64:
+	@scripts/setup.sh $(VENV) g++-aarch64-linux-gnu qemu-user-static
+	scripts/arm64_sysroot.sh build/arm64-sysroot
+	cmake --preset arm64
+	cmake --build --preset arm64 -j $(JOBS) --target ranvier $(ARM64:%=%_test)
+	GTEST_FILTER='-$(NOT_UNDER_QEMU)' ctest --preset arm64 -j $(JOBS) -R "^($$(echo $(ARM64) | tr ' ' '|'))_test(_[0-9]+)?$$"
 
 # The conformance suite over the transports that stand in modules.
 test-fabrics: test-core

@@ -75,7 +75,7 @@ function(ranvier_test name)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 400)
-    if(RANVIER_SANITIZE)
+    if(RANVIER_SANITIZE OR CMAKE_CROSSCOMPILING)  # then under an emulator
       set(arg_TIMEOUT 1000)
     endif()
   endif()

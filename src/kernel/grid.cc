@@ -16,7 +16,7 @@ namespace ranvier::kernel::HWY_NAMESPACE {
 
 constexpr float too_small = 0x1p-118F;  // a step of which has a reciprocal
 
-HWY_INLINE std::uint16_t scale_of(float reach, int limit) {
+inline std::uint16_t scale_of(float reach, int limit) {
   if (!(reach >= too_small)) return 0;
   const float wanted = reach / static_cast<float>(limit);
   return static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(wanted) + 0xFFFFU) >> 16);

@@ -14,9 +14,8 @@ constexpr std::size_t inbox_budget = 64 << 20;
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 constexpr std::size_t section_bytes_with(std::size_t slice, std::size_t message_slice) {
-  return round_up(InboxLayout::section_head + collective_lanes * RingMemory::payload_bytes(slice) +
-                      RingMemory::payload_bytes(message_slice),
-                  InboxLayout::page);
+  return InboxLayout::section_head + collective_lanes * RingMemory::payload_bytes(slice) +
+         RingMemory::payload_bytes(message_slice);
 }
 
 }  // namespace
@@ -27,8 +26,9 @@ InboxLayout::InboxLayout(Rank world) {
   do {
     message_slice_ = slice_ > 4 * smallest_slice ? slice_ / 4 : smallest_slice;
     section_bytes_ = section_bytes_with(slice_, message_slice_);
-    bytes_ = page + senders * section_bytes_;
-  } while (bytes_ > inbox_budget && slice_ > smallest_slice && (slice_ /= 2) > 0);
+  } while (senders * section_bytes_ > inbox_budget && slice_ > smallest_slice && (slice_ /= 2) > 0);
+  section_bytes_ = round_up(section_bytes_, page);
+  bytes_ = page + senders * section_bytes_;
 }
 
 RingMemory InboxLayout::ring(std::byte* section, Lane lane) const {

@@ -52,8 +52,13 @@ class InboxLayout {
 
   RingMemory ring(std::byte* section, Lane lane) const;
 
+  // The largest that the kernel may have: sections are mapped by themselves.
+#if defined(__aarch64__)
+  static constexpr std::size_t page = 65'536;
+#else
   static constexpr std::size_t page = 4096;
-  static constexpr std::size_t section_head = (sizeof(InboxSection) + page - 1) / page * page;
+#endif
+  static constexpr std::size_t section_head = (sizeof(InboxSection) + 4095) / 4096 * 4096;
 
  private:
   std::size_t slice_ = 0;
