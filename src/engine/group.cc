@@ -1,11 +1,14 @@
 #include "engine/group.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -29,6 +32,50 @@ std::size_t believable(std::int64_t length, Rank from, const Communicator& whole
                     whole.rank_name(from), length),
         from);
   return static_cast<std::size_t>(length);
+}
+
+// What a rank tells of itself to those with whom it forms a group.
+struct Teller {
+  Rank rank = 0;
+  std::vector<Rank> members;
+  std::string text;
+};
+
+std::vector<std::byte> written(const Teller& teller) {
+  std::vector<std::byte> all;
+  append_part(all, std::as_bytes(std::span(&teller.rank, 1)));
+  append_part(all, std::as_bytes(std::span(teller.members)));
+  append_text(all, teller.text);
+  return all;
+}
+
+[[noreturn]] void refuse_sender(Rank from, const Communicator& whole) {
+  throw Error(ErrorKind::mismatch,
+              fmt::format("what {} has sent is nothing that forms a group; give create_group a tag of its own",
+                          whole.rank_name(from)),
+              from);
+}
+
+// Of several behind each other, as `from` has sent them.
+std::vector<Teller> tellers_in(ConstBytes all, Rank from, const Communicator& whole) {
+  const auto is_rank = [&](Rank rank) { return rank >= 0 && rank < whole.world(); };
+  std::vector<Teller> tellers;
+  bool makes_sense = !all.empty();
+  try {
+    while (!all.empty()) {
+      Teller& next = tellers.emplace_back();
+      take_values(all, std::span(&next.rank, 1));
+      const ConstBytes members = take_part(all);
+      next.members.resize(members.size() / sizeof(Rank));
+      if (!next.members.empty()) std::memcpy(next.members.data(), members.data(), next.members.size() * sizeof(Rank));
+      next.text = take_text(all);
+      makes_sense &= is_rank(next.rank) && !next.members.empty() && std::ranges::all_of(next.members, is_rank);
+    }
+  } catch (const Error&) {
+    makes_sense = false;
+  }
+  if (!makes_sense) refuse_sender(from, whole);
+  return tellers;
 }
 
 }  // namespace
@@ -98,11 +145,12 @@ Exchange exchange_between(Communicator& whole, std::vector<Rank> members, std::u
       whole.recv({message.data(), message.size(), DType::u8}, from, tag);
       return message;
     };
-    std::vector<std::byte> all;
-    append_text(all, mine);
-    if (whole.rank() != members.front()) {
-      send(all, members.front());
-      all = receive(members.front());
+    const Rank first = members.front();
+    const std::vector<std::byte> own = written({.rank = whole.rank(), .members = members, .text = mine});
+    std::vector<std::byte> all = own;
+    if (whole.rank() != first) {
+      send(all, first);
+      all = receive(first);
     } else {
       for (const Rank member : std::span(members).subspan(1)) {
         const auto theirs = receive(member);
@@ -110,9 +158,24 @@ Exchange exchange_between(Communicator& whole, std::vector<Rank> members, std::u
       }
       for (const Rank member : std::span(members).subspan(1)) send(all, member);
     }
+    const std::vector<Teller> tellers = tellers_in(all, first, whole);
+    for (const Teller& each : tellers) {
+      if (each.members == members) continue;
+      // Those for whom this rank is the first wait for it.
+      std::set<Rank> told(members.begin(), whole.rank() == first ? members.end() : members.begin() + 1);
+      told.insert(whole.rank());
+      for (const Rank other : each.members)
+        if (each.members.front() == whole.rank() && told.insert(other).second) send(own, other);
+      throw Error(ErrorKind::mismatch,
+                  fmt::format("{} forms a group of the ranks {} where {} forms one of {}; call create_group with the "
+                              "same ranks in the same order on all of them",
+                              whole.rank_name(whole.rank()), fmt::join(members, ", "), whole.rank_name(each.rank),
+                              fmt::join(each.members, ", ")),
+                  each.rank);
+    }
+    if (tellers.size() != members.size()) refuse_sender(first, whole);
     std::vector<std::string> texts;
-    ConstBytes rest = all;
-    for (std::size_t member = 0; member < members.size(); ++member) texts.push_back(take_text(rest));
+    for (const Teller& each : tellers) texts.push_back(each.text);
     return texts;
   };
 }

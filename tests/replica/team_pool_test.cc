@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -136,6 +137,47 @@ TEST(TeamPool, AGroupIsOfRanksThatAreAndOfWhoAsks) {
                   EXPECT_EQ(error.kind(), ErrorKind::usage);
                   EXPECT_THAT(error.what(), testing::HasSubstr(why));
                 }
+              comm.barrier();
+            },
+            {.way = "shm"});
+}
+
+TEST(TeamPool, RanksThatNameOtherMembersOfAGroupAreToldSo) {
+  using Groups = std::vector<std::vector<Rank>>;  // by rank, those that each names
+  for (const Groups& groups : {Groups{{0, 1}, {0, 1, 2}, {0, 1, 2}}, Groups{{1, 0, 2}, {0, 1, 2}, {0, 1, 2}},
+                               Groups{{0, 1, 2}, {0, 1, 2}, {0, 2, 1}}})
+    for (const char* way : {"shm", "tcp"})
+      run_ranks(3,
+                [&](Communicator& comm) {
+                  try {
+                    comm.create_group(groups[static_cast<std::size_t>(comm.rank())], 7);
+                    ADD_FAILURE() << "rank " << comm.rank();
+                  } catch (const Error& error) {
+                    EXPECT_EQ(error.kind(), ErrorKind::mismatch) << error.what();
+                    EXPECT_THAT(error.what(), testing::HasSubstr("call create_group with the same ranks in the same"));
+                  }
+                  comm.barrier();
+                },
+                {.way = way});
+}
+
+TEST(TeamPool, AMessageOfTheProgramsIsNoGroup) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              const std::array<std::int64_t, 1> length{5};
+              const std::array<std::uint8_t, 5> text{1, 2, 3, 4, 5};
+              if (comm.rank() == 1) {
+                comm.send(length, 0, 7);
+                comm.send(text, 0, 7);
+              } else {
+                try {
+                  comm.create_group({0, 1}, 7);
+                  ADD_FAILURE() << "formed of nothing";
+                } catch (const Error& error) {
+                  EXPECT_EQ(error.kind(), ErrorKind::mismatch) << error.what();
+                  EXPECT_THAT(error.what(), testing::HasSubstr("give create_group a tag of its own"));
+                }
+              }
               comm.barrier();
             },
             {.way = "shm"});
