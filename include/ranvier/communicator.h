@@ -200,6 +200,7 @@ class Communicator {
   static std::unique_ptr<Communicator> over(std::unique_ptr<Transport> transport,
                                             const CommunicatorOptions& options = {});
   // As leave(), but what that would throw is logged. Other threads may be in the wait of a Work, and in no other call.
+  // In a process that was forked off it does nothing, and calls throw Error{usage}: all of it stays with the parent.
   ~Communicator();
   // Tells the others that this rank leaves. Operations under way fail, whoever waits for them, and none can be started.
   // Throws Error{mismatch} if the ranks turn out to have called different collectives and no operation has said so.

@@ -360,8 +360,12 @@ std::shared_ptr<engine::Siblings> make_siblings() { return std::make_shared<engi
 // ---- Meeting.
 
 Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Communicator::~Communicator() = default;
+// What a process has that was forked off is lost with it: the parent has the threads, the memory and the others.
+Communicator::~Communicator() {
+  if (impl_ && impl_->engine_->is_forked()) static_cast<void>(impl_.release());
+}
 void Communicator::leave() {
+  impl_->engine_->require_no_fork();
   if (const auto mismatch = impl_->leave()) throw *mismatch;
 }
 

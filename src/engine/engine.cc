@@ -58,6 +58,8 @@ Error closed_error() { return {ErrorKind::aborted, "the communicator has been cl
 inline void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
 }
 
@@ -114,7 +116,8 @@ void Engine::end_all() {
 
 CollectiveOperation* Engine::try_claim() {
   if (!driver_.try_lock()) return nullptr;
-  if (!inline_busy_.load(std::memory_order_acquire) && !failed_.load(std::memory_order_acquire)) return &inline_;
+  if (!inline_busy_.load(std::memory_order_acquire) && !failed_.load(std::memory_order_acquire) && forks() == forks_)
+    return &inline_;
   driver_.unlock();
   return nullptr;
 }
@@ -270,6 +273,7 @@ void Engine::move_at_once() {
 
 bool Engine::wait(const std::function<bool()>& done, std::optional<std::chrono::nanoseconds> limit) {
   if (done()) return true;
+  require_no_fork();
   const auto until = limit ? std::optional(steady_clock::now() + *limit) : std::nullopt;
   const auto over = [&] { return done() || (until && steady_clock::now() >= *until); };
   NextLook look(options_.check_interrupt != nullptr);

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/forked.h"
 #include "engine/call_history.h"
 #include "engine/collective.h"
 #include "engine/control_plane.h"
@@ -126,6 +127,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void departed(Rank rank);
   // Throws what the engine failed with, if it has: then nothing of it moves any more.
   void check_alive();
+  // Throws Error{usage} in a process that was forked off since: it has neither the threads nor the memory of this one.
+  void require_no_fork() const;
+  bool is_forked() const { return forks() != forks_; }
   // Fails it here and on the other ranks. On return nothing that was under way touches memory.
   void abort(const Error& why);
 
@@ -279,6 +283,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   mutable bool failure_told_ = false;                              // … which somebody was given
   bool closed_in_order_ = false;                                   // … which is that it was closed
   std::atomic<bool> failed_ = false;                               // failure_ is set
+  const unsigned forks_ = forks_from_now();
   bool broken_down_ = false;                                       // the driver has acted on it
   std::vector<std::chrono::steady_clock::time_point> departures_;  // by rank; the epoch while present
   std::atomic<bool> any_departed_ = false;

@@ -60,7 +60,18 @@ void Engine::departed(Rank rank) {
   any_departed_.store(true);
 }
 
+void Engine::require_no_fork() const {
+  if (forks() != forks_)
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("this process was forked off after {} had met the others, whose communicator stays with the "
+                    "parent: start processes in another way, or connect here",
+                    options_.names.rank(transport_->rank())),
+        transport_->rank());
+}
+
 void Engine::check_alive() {
+  require_no_fork();
   if (!failed_.load(std::memory_order_acquire)) return;
   settle();
   const std::lock_guard lock(failure_mutex_);
