@@ -1,8 +1,8 @@
 // Entropy coding: symbols, index sets and floats in nearly as few bits as they carry information, and exactly back.
 //
-// No code carries how many symbols it holds: the reader knows, from the shape of its bucket. A decoder accepts only
-// codes of exactly that many symbols; anything else, from truncated to hostile, is an Error{mismatch}, found without
-// reading or writing out of bounds. Everything here may be called from several threads at once, and a code means the
+// No code carries how many symbols it holds: the reader knows, from the shape of its bucket. What is no code of that
+// many symbols, from truncated to hostile, is an Error{mismatch}, found without reading or writing out of bounds; the
+// same bytes may be codes of several numbers, as of one symbol again and again. Everything here may be called from several threads at once, and a code means the
 // same symbols on every machine. docs/codecs.md has the formats.
 #pragma once
 

@@ -6,9 +6,10 @@
 //   comm->all_reduce(gradients, {.op = ReduceOp::average, .timeout = 30s});
 //
 // All ranks call the same collectives in the same order, with the same sizes; a rank that does not is named in the
-// error that every rank then gets. After an error the communicator is finished, and each later call throws that same
-// error; but for Error{usage} of a request that makes no sense, of which no other rank has heard.
-// Threads: every member may be called from any thread, but the order of collectives must be the same on all ranks.
+// error that every rank then gets. After an error the communicator is finished, and each later call that is between
+// ranks throws that same error; but for Error{usage} of a request that makes no sense, of which no other rank has
+// heard. Threads: every member may be called from any thread, but the order of collectives must be the same on all
+// ranks.
 #pragma once
 
 #include <chrono>

@@ -161,6 +161,9 @@ Fd listen_within(const std::string& ip, const PortRange& ports, const SocketBuff
 }
 
 [[noreturn]] void throw_unbound(const std::string& where, const PortRange& ports) {
+  if (ports.last < ports.first)
+    throw Error(ErrorKind::config,
+                fmt::format("there is no port from {} to {}; name the smaller one first", ports.first, ports.last));
   if (ports.first != 0)
     throw Error(ErrorKind::config,
                 fmt::format("no port from {} to {} is free on {} ({}); name other ones, one for each "

@@ -168,9 +168,15 @@ class MemoryStore final : public Store {
   }
   std::int64_t add(const std::string& key, std::int64_t delta) override {
     const std::lock_guard lock(mutex_);
-    std::string& value = values_[key];
-    const std::int64_t sum = (value.empty() ? 0 : std::stoll(value)) + delta;
-    value = std::to_string(sum);
+    const auto [place, is_new] = values_.try_emplace(key, "0");
+    const auto before = parse_number<std::int64_t>(place->second);
+    if (!before)
+      throw Error(ErrorKind::config,
+                  fmt::format("'{}' of the store is no counter (it holds no number); count by another "
+                              "key",
+                              key));
+    const std::int64_t sum = *before + delta;
+    place->second = std::to_string(sum);
     changed_.notify_all();
     return sum;
   }

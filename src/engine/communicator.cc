@@ -377,9 +377,24 @@ void demand_world(Rank rank, Rank world) {
                 fmt::format("rank {} of a world of {} is impossible; ranks are 0 to world - 1", rank, world));
 }
 
-// `follows`: another rank's table, and not that of its own file. Also throws what is wrong with the algorithm, while
+void demand_settings(const CommunicatorOptions& options, Rank world) {
+  if (options.timeout.count() < 0)
+    throw Error(ErrorKind::usage, fmt::format("the communicator's timeout of {} ms is over before it begins; leave it "
+                                              "out, or give one above 0",
+                                              options.timeout.count()));
+  if (!(options.link_bytes_per_second >= 0))
+    throw Error(ErrorKind::usage, fmt::format("{} bytes a second are no rate of a link; give one above 0, or 0 for as "
+                                              "fast as it goes",
+                                              options.link_bytes_per_second));
+  if (!options.world_ranks.empty() && options.world_ranks.size() != static_cast<std::size_t>(world))
+    throw Error(ErrorKind::usage, fmt::format("world_ranks has {} ranks for a world of {}; name each of them, or none",
+                                              options.world_ranks.size(), world));
+}
+
+// `follows`: another rank's table, and not that of its own file. Also throws what is wrong with the settings, while
 // the others can still be told why this rank does not come.
 Guidance guidance_of(const CommunicatorOptions& options, Rank world, bool follows) {
+  demand_settings(options, world);
   engine::AlgorithmNumbers(world, 0).of(options.algorithm);
   Guidance guidance;
   if (!options.tuning.empty() && !follows)

@@ -99,6 +99,18 @@ TEST_P(AnyStore, CountsFromZeroByAnyStep) {
   EXPECT_EQ(store_->get("count", milliseconds(0)), "-2");
 }
 
+TEST_P(AnyStore, DoesNotCountByWhatIsNoNumber) {
+  store_->set("text", "7 of them");
+  try {
+    store_->add("text", 1);
+    ADD_FAILURE() << "counted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::config);
+    EXPECT_THAT(error.what(), testing::HasSubstr("is no counter (it holds no number)"));
+  }
+  EXPECT_EQ(store_->get("text", milliseconds(0)), "7 of them");
+}
+
 TEST_P(AnyStore, LosesNoAdditionOfConcurrentThreads) {
   constexpr std::size_t threads = 4, times = 25;
   std::vector<std::vector<std::int64_t>> seen(threads);

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <future>
 #include <latch>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -129,6 +130,16 @@ TEST(EngineTest, TheThreadForWhatNobodyWaitsForRestsMeanwhile) {
     comm.barrier();
   });
   EXPECT_LT(after - before, operations / 2);
+}
+
+TEST(EngineTest, SettingsThatMakeNoSenseAreRefused) {
+  const auto refused = [](const CommunicatorOptions& options) {
+    return support::refusal([&] { Communicator::over(std::move(loopback_world(1)[0]), options); });
+  };
+  EXPECT_THAT(refused({.timeout = std::chrono::milliseconds(-1)}), HasSubstr("-1 ms is over before it begins"));
+  for (const double rate : {-5.0, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_THAT(refused({.link_bytes_per_second = rate}), HasSubstr("are no rate of a link"));
+  EXPECT_THAT(refused({.world_ranks = {3, 4}}), HasSubstr("world_ranks has 2 ranks for a world of 1"));
 }
 
 TEST(EngineTest, WaitAllThrowsWhatTheFirstThatFailedDidFailWith) {

@@ -303,6 +303,10 @@ TEST(TcpMeeting, PortsComeFromTheRangeThatIsNamed) {
   };
   EXPECT_THAT(port_of({taken, last}), AllOf(testing::Gt(taken), testing::Le(last)));
   EXPECT_THAT(error_of([&] { port_of({taken, taken}); }).what(), HasSubstr("no port from"));
+  EXPECT_THAT(error_of([&] {
+                port_of({30, 20});
+              }).what(),
+              HasSubstr("no port from 30 to 20; name the smaller one first"));
 }
 
 TEST(TcpMeeting, OnlyTheRightTokenEpochRanksAndPurposeAreLetIn) {
