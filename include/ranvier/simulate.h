@@ -112,7 +112,8 @@ struct SimulatedRun {
 // for worlds up to 256, beyond that on ranks all over the world. Where it takes other slices, of which all messages are
 // made without a rest or as long as the longest of them, it is simulated with those; on a star algorithms that take as
 // much longer for each doubling of the ranks by smaller worlds. Throws Error{usage} for other worlds than 1 to 2^20,
-// and where nothing can be folded for more ranks and messages than SimulateOptions has.
+// for numbers of nothing and links that carry nothing, and where nothing can be folded for more ranks and messages than
+// SimulateOptions has.
 SimulatedRun simulate(const Schedule&, const Topology&, std::size_t count, std::size_t element_bytes,
                       const SimulateOptions& = {});
 

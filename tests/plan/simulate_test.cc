@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 
@@ -470,6 +472,21 @@ TEST(Step, HidesWhatItCanBehindTheBackwardPass) {
   EXPECT_NEAR(slow.step_ns, 4000 + 10'000, 1e-6);  // the first bucket is ready after 4000
   const auto together = simulate_step(two_layers(1000, 5000), star, {.bucket_bytes = 1e9});
   EXPECT_NEAR(together.step_ns, 6000 + 10'000, 1e-6);
+}
+
+TEST(Simulate, RefusesNumbersOfNothingAndLinksThatCarryNothing) {
+  const auto run = [](const LinkSpeed& speed, std::size_t element_bytes, const SimulateOptions& options) {
+    simulate(ring(Collective::all_reduce, 4), topology::star(4, speed), 1000, element_bytes, options);
+  };
+  EXPECT_NO_THROW(run({}, 4, {}));
+  EXPECT_THROW(run({}, 0, {}), Error);
+  EXPECT_THROW(run({}, 4, {.slice_bytes = 0}), Error);
+  EXPECT_THROW(run({}, 4, {.buffered_slices = 0}), Error);
+  EXPECT_THROW(run({}, 4, {.in_a_row = 0}), Error);
+  EXPECT_THROW(run({}, 4, {.at_once = 0}), Error);
+  for (const double rate : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_THROW(run({.bytes_per_second = rate}, 4, {}), Error);
+  EXPECT_THROW(run({.latency = std::chrono::nanoseconds(-5)}, 4, {}), Error);
 }
 
 TEST(Step, OfAWorkloadThatSendsNothingIsItsComputing) {

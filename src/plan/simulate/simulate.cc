@@ -185,6 +185,21 @@ void check(const Job& job) {
   if (world > most_folded_ranks)
     throw Error(ErrorKind::usage,
                 fmt::format("{} ranks are more than the {} that are simulated", world, most_folded_ranks));
+  if (job.element_bytes == 0 || options.slice_bytes == 0 || options.buffered_slices == 0 || options.in_a_row == 0 ||
+      options.at_once == 0)
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("elements of {} bytes in slices of {}, of which a link takes {}, and {} operations in a row, "
+                    "{} at once, cannot be simulated; each is 1 at least",
+                    job.element_bytes, options.slice_bytes, options.buffered_slices, options.in_a_row,
+                    options.at_once));
+  for (const Link& link : job.topology.links)
+    if (!(link.speed.bytes_per_second > 0) || link.speed.latency.count() < 0)
+      throw Error(
+          ErrorKind::usage,
+          fmt::format("a link of topology {} has {} bytes a second and a latency of {} ns; give it a rate above "
+                      "0, and a latency of 0 at least",
+                      job.topology.name, link.speed.bytes_per_second, link.speed.latency.count()));
 }
 
 }  // namespace
