@@ -50,7 +50,8 @@ class Averaging {
   // What it failed with; null while it runs and after success.
   virtual std::exception_ptr error() const = 0;
   // Calls `then` once the bucket holds the average or the exchange has failed: at once if it already has, else from
-  // whichever thread finishes it.
+  // whichever thread finishes it, in the middle of what others wait for. What `then` throws goes no further than
+  // stderr.
   virtual void on_done(std::function<void()> then) = 0;
   // Once done: whether values from this one on, up to the end of its slice (of 4 MiB), went plain. The same on all
   // ranks.

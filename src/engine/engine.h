@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/forked.h"
+#include "engine/call_back.h"
 #include "engine/call_history.h"
 #include "engine/collective.h"
 #include "engine/control_plane.h"
@@ -46,9 +47,6 @@ struct EngineOptions {
 };
 
 class BoundedOperation;
-
-// Says on stderr what a callback throws, which is called in the middle of what others wait for.
-void call_back(const std::function<void()>& callback);
 
 // Held by shared_ptr: whoever waits in it, as its own thread does, keeps it.
 class Engine : public std::enable_shared_from_this<Engine> {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/call_back.h"
+
 namespace ranvier {
 
 // The callback keeps this alive until then, whatever becomes of the handle.
@@ -29,7 +31,7 @@ void StagedAveraging::finish(std::exception_ptr problem) {
     callbacks.swap(callbacks_);
   }
   changed_.notify_all();
-  for (const auto& callback : callbacks) callback();
+  for (const auto& callback : callbacks) engine::call_back(callback);
 }
 
 void StagedAveraging::wait() {
@@ -65,7 +67,7 @@ void StagedAveraging::on_done(std::function<void()> then) {
     const std::lock_guard lock(mutex_);
     if (!done_) return callbacks_.push_back(std::move(then));
   }
-  then();
+  engine::call_back(then);
 }
 
 }  // namespace ranvier

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -212,6 +214,31 @@ TEST(Exchange, TheCallbackFindsTheAverageInTheBucket) {
       EXPECT_TRUE(averaging->done());
       EXPECT_EQ(averaging->error(), nullptr);
     });
+}
+
+// By each class of averages; in time and afterwards.
+TEST(Exchange, WhatACallbackThrowsConcernsNobodyElse) {
+  run_ranks(2, [](Communicator& comm) {
+    for (const std::string_view spec : {"none", "bf16", "int4", "powersgd:2", "acpsgd:2", "thc:8", "switchml", "demo",
+                                        "delta+int4", "normalize+int4"}) {
+      const std::vector<Tensor> tensors{{.id = 1, .rows = 50, .columns = 50}};
+      std::vector<float> bucket(2500, static_cast<float>(comm.rank()));
+      std::atomic<int> called = 0;
+      const auto exchange = make_exchange(spec, comm);
+      const auto averaging = exchange->start({.values = bucket, .tensors = tensors});
+      const auto throws = [] { throw std::runtime_error("of a callback"); };
+      averaging->on_done(throws);
+      averaging->on_done([&] { ++called; });
+      EXPECT_NO_THROW(averaging->wait()) << spec;
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      while (called < 1 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+      EXPECT_NO_THROW(averaging->on_done(throws)) << spec;
+      averaging->on_done([&] { ++called; });
+      EXPECT_EQ(called, 2) << spec;
+      EXPECT_EQ(averaging->error(), nullptr) << spec;
+      EXPECT_NO_THROW(exchange->start({.values = bucket, .tensors = tensors})->wait()) << spec;
+    }
+  });
 }
 
 TEST(Exchange, AFailureReachesTheOneWhoWaits) {
