@@ -76,7 +76,8 @@ class Exchange {
   // started, also on an exchange of another spec or in another world: a residual is what is owed, whatever the codec
   // and whoever the others are. All ranks restore what was saved at once; where the world has changed, ranks that were
   // not there before have nothing to restore, and all but what is owed begins anew.
-  // Throws Error{config} for bytes that are not of this bucket. Empty where nothing is kept.
+  // Throws Error{config} for bytes that are not of this bucket, are not all, or are too many: before anything of them
+  // is taken. Empty where nothing is kept, and then there is nothing to restore.
   virtual std::vector<std::byte> save(const Bucket&) { return {}; }
   virtual void restore(const Bucket&, ConstBytes) {}
   // Not 0: the average contains momentum by this factor, and the optimizer must add none.

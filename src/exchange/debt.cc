@@ -22,6 +22,7 @@ std::shared_ptr<Residuals::State> Debt::give(const Bucket& bucket) {
 }
 
 void Debt::restore(const Bucket& bucket, ConstBytes kept) {
+  Residuals(1, spec_, world_).check(bucket, kept);
   if (!Residuals::owes(kept)) return;
   if (!kept_) kept_.emplace(1, spec_, world_);
   std::uint64_t unused = 0;

@@ -108,8 +108,7 @@ class DifferenceExchange final : public Exchange {
   std::vector<std::byte> save(const Bucket& bucket) override {
     auto bytes = inner_->save(bucket);
     if (last_.of(bucket)->step == 0) return debt_.save(bucket, bytes);
-    const auto last = last_.save(bucket, 0);
-    bytes.insert(bytes.end(), last.begin(), last.end());
+    Residuals::append(bytes, last_.save(bucket, 0));
     return bytes;
   }
   // From a codec of values comes what it owed, and no last gradient: the first difference is the gradient itself. So it
@@ -121,7 +120,7 @@ class DifferenceExchange final : public Exchange {
     std::ranges::fill(state->residual, 0.0F);
     std::ranges::fill(state->velocity, 0.0F);
     state->step = 0;
-    if (more.size() != last_.save(bucket, 0).size()) return debt_.restore(bucket, kept);
+    if (!last_.wrote(bucket, more)) return debt_.restore(bucket, kept);
     if (!last_.is_of_this_world(kept)) return;
     inner_->restore(bucket, kept);
     last_.restore(bucket, more, ignored);

@@ -218,10 +218,8 @@ class LowRankExchange final : public Exchange {
   std::vector<std::byte> save(const Bucket& bucket) override {
     auto bytes = residuals_.save(bucket, number_);
     for (const Matrix& matrix : factors_for(*residuals_.of(bucket))->matrices)
-      for (const auto* factor : {&matrix.left, &matrix.right}) {
-        const auto more = std::as_bytes(std::span(*factor));
-        bytes.insert(bytes.end(), more.begin(), more.end());
-      }
+      for (const auto* factor : {&matrix.left, &matrix.right})
+        Residuals::append(bytes, std::as_bytes(std::span(*factor)));
     return bytes;
   }
   // Factors of another rank, and none, let this one begin with its own. In another world all do, from step 0, of which

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <utility>
 
+#include "exchange/residuals.h"
 #include "exchange/staged_averaging.h"
 #include "kernel/vectors.h"
 #include "ranvier/error.h"
@@ -254,8 +255,7 @@ class NodeExchange final : public Exchange {
     auto kept = between_ ? between_->save(bucket) : std::vector<std::byte>{};
     if (kept.empty()) return kept;
     const Layout layout{.nodes = links_.layout};
-    const auto bytes = std::as_bytes(std::span(&layout, 1));
-    kept.insert(kept.end(), bytes.begin(), bytes.end());
+    Residuals::append(kept, std::as_bytes(std::span(&layout, 1)));
     return kept;
   }
   // Of other nodes, some of those that speak now have something and some have not, and would count apart: all begin
@@ -266,7 +266,7 @@ class NodeExchange final : public Exchange {
     if (kept.size() > sizeof layout) std::memcpy(&layout, kept.data() + kept.size() - sizeof layout, sizeof layout);
     if (layout.magic == Layout{}.magic) {
       if (layout.nodes != links_.layout) return;
-      kept = kept.first(kept.size() - sizeof layout);
+      return between_->restore(bucket, Residuals::without(kept, sizeof layout));
     }
     between_->restore(bucket, kept);
   }

@@ -73,8 +73,7 @@ class NormalizedExchange final : public Exchange {
   std::vector<std::byte> save(const Bucket& bucket) override {
     auto kept = inner_->save(bucket);
     if (kept.empty()) kept = nothing_.save(bucket, 0);
-    const auto magnitudes = magnitudes_.save(bucket, 0);
-    kept.insert(kept.end(), magnitudes.begin(), magnitudes.end());
+    Residuals::append(kept, magnitudes_.save(bucket, 0));
     return kept;
   }
   // In another world they begin anew: some of its ranks may have none.
@@ -82,7 +81,7 @@ class NormalizedExchange final : public Exchange {
     std::uint64_t ignored = 0;
     const ConstBytes more = nothing_.restore(bucket, kept, ignored);
     inner_->restore(bucket, kept);
-    if (more.size() == magnitudes_.save(bucket, 0).size() && magnitudes_.is_of_this_world(more))
+    if (magnitudes_.wrote(bucket, more) && magnitudes_.is_of_this_world(more))
       magnitudes_.restore(bucket, more, ignored);
   }
 

@@ -47,8 +47,8 @@ class OwedOnce final : public Exchange {
     return debt_.is_owed(bucket) ? debt_.save(bucket, kept) : kept;
   }
   void restore(const Bucket& bucket, ConstBytes kept) override {
-    debt_.restore(bucket, kept);
-    if (!kept.empty()) inner_->restore(bucket, kept);
+    if (!kept.empty()) debt_.restore(bucket, kept);
+    inner_->restore(bucket, kept);
   }
 
  private:

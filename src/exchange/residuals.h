@@ -39,11 +39,20 @@ class Residuals {
 
   std::size_t bytes() const;
 
-  // For checkpoints: `number` is the exchange's own, and may be followed by more. restore() returns what follows; a
-  // residual or velocity that this codec does not want is dropped, one that was not saved stays zero. In another world
-  // `number` stays as it is: ranks may have come that bring nothing, and messages are told apart by it.
+  // For checkpoints: `number` is the exchange's own. restore() returns what append() has put behind; a residual or
+  // velocity that this codec does not want is dropped, one that was not saved stays zero. In another world `number`
+  // stays as it is: ranks may have come that bring nothing, and messages are told apart by it. Throws Error{config} for
+  // bytes that are of another number of values, or are not as many as they say; those of before, which do not say how
+  // much is behind, may have anything there.
   std::vector<std::byte> save(const Bucket&, std::uint64_t number);
   ConstBytes restore(const Bucket&, ConstBytes kept, std::uint64_t& number);
+  void check(const Bucket&, ConstBytes kept) const;  // throws as restore(), and takes nothing
+  // `more` behind what save() wrote, which counts it.
+  static void append(std::vector<std::byte>& kept, ConstBytes more);
+  // Without the last `bytes`, which were appended.
+  static std::vector<std::byte> without(ConstBytes kept, std::size_t bytes);
+  // Whether it is what save() of as many parts writes of such a bucket, with nothing behind it.
+  bool wrote(const Bucket&, ConstBytes kept) const;
   // What save() wrote, with nothing behind it, of zeros.
   static void owe_nothing(std::span<std::byte> kept);
   // Whether what save() of any exchange wrote begins with a residual.

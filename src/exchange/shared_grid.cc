@@ -219,8 +219,7 @@ class GridExchange final : public Exchange {
   // Behind what is held back the norms that all ranks have agreed on, so that the next step is coded, too.
   std::vector<std::byte> save(const Bucket& bucket) override {
     auto all = residuals_.save(bucket, number_);
-    const auto shared = std::as_bytes(std::span(norms_of(*residuals_.of(bucket))->shared));
-    all.insert(all.end(), shared.begin(), shared.end());
+    Residuals::append(all, std::as_bytes(std::span(norms_of(*residuals_.of(bucket))->shared)));
     return all;
   }
   // What another codec has kept there is of another length. In another world a step that goes as f32 finds norms again:

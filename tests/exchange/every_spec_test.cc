@@ -1,11 +1,13 @@
 // What every spec promises, whatever it is made of: the same bits on all ranks, that do not depend on who is late; and
-// what is not finite stays so, is counted, and spoils nothing.
+// what is not finite stays so, is counted, and spoils nothing; and a checkpoint is taken up whole or not at all.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <string>
 #include <thread>
@@ -13,6 +15,7 @@
 
 #include "exchange/normal_gradients.h"
 #include "ranvier/codec.h"
+#include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "support/cluster.h"
 #include "support/sanitized.h"
@@ -119,6 +122,98 @@ TEST(EverySpec, KeepsWhatIsNotFiniteAndGoesOnWithTheRest) {
           EXPECT_EQ(exchange->plain_buckets(), carries && !spec.starts_with("fp8") ? 0U : 3U);
         }
       });
+}
+
+constexpr std::size_t kept_rows = 20, kept_count = 600;
+const std::vector<Tensor> kept_tensors{{.id = 1, .rows = kept_rows, .columns = 25}, {.id = 2, .columns = 100}};
+
+std::vector<std::byte> kept_by(Communicator& comm, const std::string& spec) {
+  const auto exchange = make_exchange(spec, comm);
+  std::vector<float> bucket;
+  for (unsigned step = 0; step < 3; ++step) {
+    bucket = gradients(comm.rank(), kept_count, step);
+    exchange->start({.values = bucket, .tensors = kept_tensors})->wait();
+  }
+  return exchange->save({.values = bucket, .tensors = kept_tensors});
+}
+
+void expect_refused(Exchange& exchange, const Bucket& bucket, ConstBytes kept) {
+  try {
+    exchange.restore(bucket, kept);
+    ADD_FAILURE() << kept.size() << " bytes are accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::config) << error.what();
+  }
+}
+
+// As it was written before it said how many values and bytes it is of.
+std::vector<std::byte> as_written_before(ConstBytes kept) {
+  constexpr std::size_t words = 7, words_before = 5;
+  std::vector<std::byte> before;
+  for (;;) {
+    std::array<std::uint64_t, words> head{};
+    if (kept.size() >= sizeof head) std::memcpy(head.data(), kept.data(), sizeof head);
+    if (head[4] >> 63 == 0 || head[5] != kept_count) break;  // no head: factors, norms, nothing
+    head[4] = head[4] << 1 >> 1;
+    const auto fields = std::as_bytes(std::span(head).first(words_before));
+    const auto floats = kept.subspan(sizeof head, (head[2] + head[3]) * sizeof(float));
+    before.insert(before.end(), fields.begin(), fields.end());
+    before.insert(before.end(), floats.begin(), floats.end());
+    kept = kept.subspan(sizeof head + floats.size());
+  }
+  before.insert(before.end(), kept.begin(), kept.end());
+  return before;
+}
+
+TEST(EverySpec, RefusesACheckpointThatIsNotAllOfThisBucketAndNoMore) {
+  run_ranks(2, [&](Communicator& comm) {
+    for (const std::string& spec : all_specs()) {
+      SCOPED_TRACE(spec);
+      const auto kept = kept_by(comm, spec);
+      const auto exchange = make_exchange(spec, comm), other = make_exchange(spec, comm);
+      std::vector<float> values(kept_count);
+      const Bucket bucket{.values = values, .tensors = kept_tensors};
+      for (std::size_t size = 0; size < kept.size(); ++size)
+        expect_refused(*exchange, bucket, ConstBytes(kept).first(size));
+      for (const std::size_t more : {1, 4, 8, 4000}) {
+        auto longer = kept;
+        longer.resize(kept.size() + more, std::byte{0x7f});
+        expect_refused(*exchange, bucket, longer);
+      }
+      const auto half = kept_tensors.back();
+      if (!kept.empty())
+        expect_refused(*exchange, {.values = std::span(values).first(half.size()), .tensors = std::span(&half, 1)},
+                       kept);
+      for (const auto& [each, bytes] : {std::pair(&exchange, kept), std::pair(&other, as_written_before(kept))}) {
+        (*each)->restore(bucket, bytes);
+        EXPECT_EQ((*each)->save(bucket), kept);
+      }
+    }
+  });
+}
+
+TEST(EverySpec, TakesUpWhatAnyOtherOwed) {
+  run_ranks(2, [&](Communicator& comm) {
+    const std::vector<std::string> specs{"none",       "bf16",       "qsgd",     "int4",       "normalize+int4",
+                                         "delta+int4", "powersgd:2", "acpsgd:4", "thc:8",      "switchml",
+                                         "demo",       "randk:0.1",  "dgc:0.1",  "transformer"};
+    for (const std::string& from : specs) {
+      const auto kept = kept_by(comm, from);
+      if (kept.empty()) continue;
+      for (const std::string& to : specs)
+        for (const auto& bytes : {kept, as_written_before(kept)}) {
+          const auto exchange = make_exchange(to, comm);
+          std::vector<float> values(kept_count);
+          const Bucket bucket{.values = values, .tensors = kept_tensors};
+          exchange->restore(bucket, bytes);
+          if (const auto owed = owed_in(kept); !owed.empty()) {
+            EXPECT_EQ(owed_in(exchange->save(bucket)), owed) << from << " before " << to;
+          }
+          exchange->start(bucket)->wait();
+          expect_equal_everywhere(comm, values);
+        }
+    }
+  });
 }
 
 }  // namespace

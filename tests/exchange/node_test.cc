@@ -139,6 +139,12 @@ TEST(NodeExchange, OfOtherNodesAllBeginAnew) {
           const auto before = blocks.exchange(spec), other = turns.exchange(spec), flat = make_exchange(spec, comm);
           for (int step = 0; step < 3; ++step) before->start(bucket)->wait();
           const auto kept = before->save(bucket);
+          if (!kept.empty()) {
+            const auto again = blocks.exchange(spec);
+            EXPECT_THROW(again->restore(bucket, ConstBytes(kept).first(kept.size() - 1)), Error) << spec;
+            again->restore(bucket, kept);
+            EXPECT_EQ(again->save(bucket), kept) << spec;
+          }
           for (const auto& each : {other.get(), flat.get()}) {
             if (!kept.empty()) each->restore(bucket, kept);
             for (int step = 0; step < 2; ++step) each->start(bucket)->wait();

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "exchange/normal_gradients.h"
@@ -43,13 +42,6 @@ std::unique_ptr<Exchange> going_on_with(const Saved& saved, std::string_view spe
   return exchange;
 }
 
-std::vector<float> residual_in(const std::vector<std::byte>& kept) {
-  constexpr std::size_t head = 40;
-  std::vector<float> residual(count);
-  std::memcpy(residual.data(), kept.data() + head, count * sizeof(float));
-  return residual;
-}
-
 double norm_of(const std::vector<double>& values) {
   double squares = 0;
   for (const double value : values) squares += value * value;
@@ -73,7 +65,7 @@ TEST_P(WorldChange, WhatIsOwedComesOutAndNoMore) {
     run_ranks(after_, [&](Communicator& comm) {
       std::vector<double> owed(count);
       for (Rank rank = 0; rank < std::min(before_, after_); ++rank) {
-        const auto residual = residual_in(saved[static_cast<std::size_t>(rank)]);
+        const auto residual = owed_in(saved[static_cast<std::size_t>(rank)]);
         for (std::size_t i = 0; i < count; ++i) owed[i] += static_cast<double>(residual[i]);
       }
       const double whole = norm_of(owed);
@@ -115,7 +107,7 @@ TEST(CodecChange, FactorsPayWhatACodecOfValuesOwed) {
   const Saved saved = saved_by(2, "topk:0.05", 5);
   run_ranks(2, [&](Communicator& comm) {
     const auto exchange = going_on_with(saved, "powersgd:1", comm);
-    const auto a = residual_in(saved[0]), b = residual_in(saved[1]);
+    const auto a = owed_in(saved[0]), b = owed_in(saved[1]);
     for (const float share : {1.0F, 0.0F}) {
       std::vector<float> bucket(count, 3);
       exchange->start({.values = bucket, .tensors = tensors})->wait();
@@ -131,7 +123,7 @@ TEST(CodecChange, WhoHoldsNothingBackPaysOnce) {
     for (const bool apart : {false, true})
       run_ranks(2, [&](Communicator& comm) {
         auto exchange = going_on_with(saved, spec, comm);
-        const auto a = residual_in(saved[0]), b = residual_in(saved[1]);
+        const auto a = owed_in(saved[0]), b = owed_in(saved[1]);
         std::vector<float> bucket(count, 3);
         const auto start = [&] {
           if (!apart) return exchange->start({.values = bucket, .tensors = tensors})->wait();
@@ -168,7 +160,7 @@ TEST(CodecChange, WhatACodecOfValuesOwedChangesPayOnce) {
   const Saved saved = saved_by(2, "topk:0.05", 5);
   run_ranks(2, [&](Communicator& comm) {
     const auto exchange = going_on_with(saved, "delta+topk:1", comm);
-    const auto a = residual_in(saved[0]), b = residual_in(saved[1]);
+    const auto a = owed_in(saved[0]), b = owed_in(saved[1]);
     // No step is taken by what is not finite, so that pays nothing.
     std::vector<float> overflown(count, comm.rank() == 0 ? INFINITY : 3.0F);
     exchange->start({.values = overflown, .tensors = tensors})->wait();
