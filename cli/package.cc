@@ -82,7 +82,7 @@ fs::path torch_of_trainer() {
   const auto python = find_python();
   const fs::path torch = python ? torch_of(*python) : fs::path();
   const std::string found = torch.empty() ? "" : version_of_torch(torch);
-  if (found.empty() && trainer_starts_as_it_is()) return {};
+  if (minor_version(found) != minor_version(built) && trainer_starts_as_it_is()) return {};
   if (found.empty())
     throw Error(ErrorKind::config,
                 fmt::format("ranvier-train needs torch {}, which is neither in {} nor known to {}: install torch=={}, "

@@ -2,8 +2,8 @@
 //
 // No code carries how many symbols it holds: the reader knows, from the shape of its bucket. What is no code of that
 // many symbols, from truncated to hostile, is an Error{mismatch}, found without reading or writing out of bounds; the
-// same bytes may be codes of several numbers, as of one symbol again and again. Everything here may be called from several threads at once, and a code means the
-// same symbols on every machine. docs/codecs.md has the formats.
+// same bytes may be codes of several numbers, as of one symbol again and again. Everything here may be called from
+// several threads at once, and a code means the same symbols on every machine. docs/codecs.md has the formats.
 #pragma once
 
 #include <cstddef>

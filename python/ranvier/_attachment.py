@@ -53,6 +53,13 @@ def hooks_around(
     return [optimizer.register_step_pre_hook(pre), optimizer.register_step_post_hook(post)]
 
 
+def optimizer_kind(optimizer: torch.optim.Optimizer) -> str:
+    """The name of torch's own class that it is made of, or else of its own."""
+    kinds = type(optimizer).__mro__
+    names = (each.__name__ for each in kinds if each.__module__.startswith("torch.optim") and each is not torch.optim.Optimizer)
+    return next(names, type(optimizer).__name__)
+
+
 def trained_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [p for each in optimizer.param_groups for p in each["params"] if p.requires_grad]
 
@@ -224,7 +231,7 @@ def buffers_now(model: nn.Module, first_buffers: dict[str, Tensor]) -> list[Tens
 
 
 def _as_real(tensor: Tensor) -> Tensor:
-    """The same memory. Of what is conjugated when it is read, which torch does not show so, that is left out."""
+    """The same memory, of complex numbers without their conj bit, with which view_as_real() refuses them."""
     if not tensor.is_complex():
         return tensor
     return torch.view_as_real(tensor.conj() if tensor.is_conj() else tensor)
@@ -304,7 +311,7 @@ class Everybody:
     """What the ranks of `group`, all of which call, have given to attach(). Raises ValueError where they do not match;
     `layouts` of what is not trained need not, and `schedule` is what follows from the steps. `trained` are the parameters
     that travel, in that order, `remembers` whether the optimizer does anything of them, `sparse` one whose gradient will be,
-    `plan` the text of the one that is followed, and `optimizer` the name of its class."""
+    `plan` the text of the one that is followed, and `optimizer` its optimizer_kind()."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class Fragments:
         self._changes: list[list[Tensor]] = [[] for _ in self._parts]  # of those under way
         self._averaging: list[Future[int] | None] = [None] * count
         self._given = [0] * count  # bytes, of those that state_dict() has waited for
-        self._thread = Worker("ranvier-fragments")
+        self._thread = Worker("ranvier-fragments", lasting=True)
 
     def begin(self, part: int, weight: float, closes: bool) -> None:
         """How far this rank has come in it starts on its way; what closes training leaves the codec out."""

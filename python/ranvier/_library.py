@@ -16,7 +16,7 @@ import torch.distributed as dist
 from ranvier import _interrupts, settings
 from ranvier._declining import telling_whoever_comes
 from ranvier._parts import library_for
-from ranvier._worker import end_those_that_rest
+from ranvier._worker import end_lasting, end_workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,9 +93,12 @@ def tell_of_failure() -> bool:
 def leave() -> None:
     """Ends all groups of this process; if an exception ends it, the other ranks are told which."""
     groups = _groups()
-    if not groups:
-        return
     failed = tell_of_failure()
+    if not failed:
+        end_lasting()
+    if not groups:
+        end_workers(A_MOMENT_S)
+        return
     for group in groups:
         if not failed and group in _apart:  # others may wait for what this rank alone could still do
             load().abort(group.boxed(), f"rank {group.rank()} ended before finish() of what attach() gave")
@@ -103,7 +106,7 @@ def leave() -> None:
             group.shutdown()
         except RuntimeError as mismatch:  # at the end of the process there is nobody to raise it to
             print(f"ranvier: {mismatch}", file=sys.stderr)
-    end_those_that_rest()
+    end_workers(A_MOMENT_S)
     _let_threads_return()
 
 

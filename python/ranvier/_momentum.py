@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
+import torch
 from torch import Tensor
-from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 
 def require_no_other(spec: str, momentum: float, optimizer: Optimizer, groups: list[dict[str, Any]]) -> None:
     """Raises ValueError where the codec has this momentum, and the optimizer one of its own for these groups of parameters."""
     if any(each.get("momentum", 0) for each in groups):
-        raise ValueError(f"'{spec}' has a momentum of {momentum:g} in the optimizer's place: make the optimizer with momentum=0")
+        raise ValueError(
+            f"'{spec}' has a momentum of {momentum:g} in the optimizer's place: make the optimizer with momentum=0, and schedules "
+            "such as OneCycleLR with cycle_momentum=False"
+        )
     if any(float(each.get("betas", (0,))[0]) > 0 for each in groups):  # Adam's
         raise ValueError(
             f"'{spec}' has a momentum of {momentum:g} in the optimizer's place, and {type(optimizer).__name__} has one of its "
@@ -21,61 +25,61 @@ def require_no_other(spec: str, momentum: float, optimizer: Optimizer, groups: l
 
 
 class OnlyMomentum:
-    """A codec's, in averages of gradients for optimizers that it is not told of: each is looked at before it changes any of
-    these parameters. Neither these nor optimizers are kept alive."""
+    """A codec's, in averages of gradients for optimizers that it is not told of: each is looked at before it changes a parameter
+    by such an average. Neither parameters nor optimizers are kept alive."""
 
     def __init__(self, spec: str, momentum: float) -> None:
         self._spec, self._momentum = spec, momentum
-        self._met: set[int] = set()  # ids of parameters, which live as long as this
-        # Those that have begun to step, some before their parameters were met, and which of their groups have some of these.
-        self._mine: weakref.WeakKeyDictionary[Optimizer, _Mine] = weakref.WeakKeyDictionary()
+        self._averaged: set[int] = set()  # ids of parameters, which live as long as this, since they were stepped last
+        self._stepping: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         _looking.add(self)
         _watch()
 
     def meet(self, parameters: list[Tensor]) -> None:
         """Of a bucket, before its average is given to any optimizer. Raises ValueError where one that has momentum computes it
         within its step, in a closure."""
-        new = {id(parameter) for parameter in parameters} - self._met
-        if not new:
-            return
-        self._met |= new
-        began = list(self._mine)
-        self._mine.clear()
-        for optimizer in began:
-            self.look(optimizer)
+        self._averaged.update(map(id, parameters))
+        for optimizer in list(self._stepping):
+            self._look(optimizer)
 
-    def look(self, optimizer: Optimizer) -> None:
-        """As its step begins. Raises ValueError where it has momentum for parameters that have been met."""
-        groups = optimizer.param_groups
-        mine = self._mine.get(optimizer)
-        if mine is None or mine.all is not groups or mine.length != len(groups):
-            numbers = [i for i, each in enumerate(groups) if any(id(p) in self._met for p in each["params"])]
-            mine = self._mine[optimizer] = _Mine(groups, len(groups), numbers)
-        require_no_other(self._spec, self._momentum, optimizer, [groups[i] for i in mine.numbers])
+    def begin(self, optimizer: Optimizer) -> None:
+        """Its step. Raises ValueError where it has momentum for parameters whose gradients were averaged."""
+        self._look(optimizer)
+        self._stepping.add(optimizer)
+
+    def finish(self, optimizer: Optimizer) -> None:
+        self._stepping.discard(optimizer)
+        if self._averaged:
+            self._averaged.difference_update(id(p) for group in optimizer.param_groups for p in group["params"])
 
     def end(self) -> None:
         _looking.discard(self)
         _watch()
 
-
-class _Mine(NamedTuple):
-    all: list[dict[str, Any]]  # another list once the optimizer has loaded a state
-    length: int
-    numbers: list[int]
+    def _look(self, optimizer: Optimizer) -> None:
+        mine = [each for each in optimizer.param_groups if any(id(p) in self._averaged for p in each["params"])]
+        require_no_other(self._spec, self._momentum, optimizer, mine)
 
 
 _looking: weakref.WeakSet[OnlyMomentum] = weakref.WeakSet()
-_hooks: list[Any] = []  # torch's, of all optimizers: one, while anybody looks
+_hooks: list[Any] = []  # torch's, of all optimizers: two, while anybody looks
 
 
 def _watch() -> None:
-    """Called where no step of an optimizer begins: torch goes through such hooks then, and none may come or go."""
+    """Called where no step of an optimizer begins or ends: torch goes through such hooks then, and none may come or go."""
     if _looking and not _hooks:
-        _hooks.append(register_optimizer_step_pre_hook(_look))
+        begin: Any = torch.compiler.disable(_begin)  # where a program compiles its step
+        finish: Any = torch.compiler.disable(_finish)
+        _hooks.extend((register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(finish)))
     while _hooks and not _looking:
         _hooks.pop().remove()
 
 
-def _look(optimizer: Optimizer, *_: Any) -> None:
+def _begin(optimizer: Optimizer, *_: Any) -> None:
     for each in list(_looking):
-        each.look(optimizer)
+        each.begin(optimizer)
+
+
+def _finish(optimizer: Optimizer, *_: Any) -> None:
+    for each in list(_looking):
+        each.finish(optimizer)

@@ -28,6 +28,7 @@ from ranvier._attachment import (
     hooks_around,
     is_part_of_a_step,
     lacking_in,
+    optimizer_kind,
     rate_of,
     require_own_steps,
     spread,
@@ -81,7 +82,7 @@ class OwnPace(Attached):
         self._are_floats = all(p.dtype == torch.float32 for p in self._parameters)
         everybody = Everybody(
             self._group, sync, place, compress, samples, self._trained(), self._layouts(), self._remembers(),
-            plan=plan.text if plan else "", optimizer=type(optimizer).__name__,
+            plan=plan.text if plan else "", optimizer=optimizer_kind(optimizer),
         )  # fmt: skip
         self._share(everybody)
         self._policy = torch.classes.ranvier.SyncPolicy(sync, 0, 0, self._world, 0)

@@ -132,8 +132,8 @@ class Traffic:
         self.rounds += 1
 
 
-def check_codec(spec: str, policy: Any, sync: str, optimizer: torch.optim.Optimizer) -> None:
-    """Raises ValueError for a codec that is wrong, or that the policy or the optimizer has no use for."""
+def check_codec(spec: str, policy: Any, sync: str, optimizer: torch.optim.Optimizer) -> float:
+    """Its momentum. Raises ValueError for a codec that is wrong, or that the policy or the optimizer has no use for."""
     momentum = make_exchange(spec, 1).momentum
     if spec != "none" and policy.pushes():
         _library.load().check_codec_of_pushes(spec)
@@ -143,6 +143,7 @@ def check_codec(spec: str, policy: Any, sync: str, optimizer: torch.optim.Optimi
         )
     if momentum > 0:
         require_no_other(spec, momentum, optimizer, optimizer.param_groups)
+    return momentum
 
 
 class CodedTeam:

@@ -1,43 +1,38 @@
-"""A thread that does one thing behind the other, and that nobody waits for when the process ends. Python waits for those of
-concurrent.futures: where an exception has ended the program, until the others have brought what they never will."""
+"""A thread that does one thing behind the other, and that a process which an exception or sys.exit ends does not wait for, as
+Python waits for those of concurrent.futures: until the others have brought what they never will."""
 
 from __future__ import annotations
 
 import threading
+import time
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-Result = TypeVar("Result")
+_Task = tuple[Future[Any], Callable[[], Any]]
 
 
 class Worker:
-    """It ends with its last reference, or by end()."""
+    """It ends with its last reference, or by end(). `lasting`: what it was given is done also where the program ends first, in
+    good order."""
 
-    def __init__(self, name: str) -> None:
-        tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    def __init__(self, name: str, lasting: bool = False) -> None:
+        self._lasting = lasting
+        tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._tasks = tasks
         self._thread = threading.Thread(target=_work, args=(tasks,), name=name, daemon=True)
         self._thread.start()
         self._say_end = weakref.finalize(self, tasks.put, None)
         _workers.add(self)
 
-    def submit(self, call: Callable[[], Result]) -> Future[Result]:
-        future: Future[Result] = Future()
-
-        def run() -> None:
-            try:
-                result = call()
-            except BaseException as error:  # noqa: BLE001: it is raised where somebody asks for the result
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
-        self._tasks.put(run)
+    def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        """Raises RuntimeError once it has been ended."""
+        if not self._say_end.alive:
+            raise RuntimeError(f"the thread '{self._thread.name}' has ended, and so has the process, or what it worked for")
+        future: Future[Any] = Future()
+        self._tasks.put((future, call))
         return future
 
     def end(self) -> None:
@@ -46,16 +41,35 @@ class Worker:
         self._thread.join()
 
 
-def end_those_that_rest() -> None:
-    """At the end of the process: those that wait for something to do, in vain."""
+def end_lasting() -> None:
+    """At the end of a process that nothing has failed in."""
     for each in list(_workers):
+        if each._lasting:
+            each.end()
+
+
+def end_workers(within_s: float) -> None:
+    """At the end of the process. Those that rest end at once; others are waited for so long, since one that comes out of C++ while
+    the interpreter ends is unwound by it through frames that cannot be."""
+    deadline = time.monotonic() + within_s
+    workers = list(_workers)
+    for each in workers:
         each._say_end()
+    for each in workers:
+        each._thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def _work(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
-    while (run := tasks.get()) is not None:
-        run()
-        del run  # and with it a bucket
+def _work(tasks: SimpleQueue[_Task | None]) -> None:
+    while (task := tasks.get()) is not None:
+        future, call = task
+        try:
+            result = call()
+        except BaseException as error:  # noqa: BLE001: it is raised where somebody asks for the result
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+            del result
+        del task, future, call  # and with them a bucket
 
 
 _workers: weakref.WeakSet[Worker] = weakref.WeakSet()

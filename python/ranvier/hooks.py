@@ -162,7 +162,7 @@ class CompressionState:
         # One thread: buckets go in the order in which backward finishes them, which is the same on all ranks.
         self._thread = Worker("ranvier-hook")
         # Sums that tolerate loss are waited for on another, since a path of theirs is long: many are under way at once.
-        self._waiter = Worker("ranvier-hook-waits")
+        self._waiter = Worker("ranvier-hook-waits") if isinstance(exchange, Lossy) else None
         self._process = os.getpid()
         self._way = wire, exchange
         self._only_momentum = OnlyMomentum(self.spec, exchange.momentum) if exchange.momentum > 0 else None
@@ -247,7 +247,8 @@ class CompressionState:
         if self._only_momentum:
             self._only_momentum.end()
         self._thread.end()
-        self._waiter.end()
+        if self._waiter:
+            self._waiter.end()
         served = [each.type for each in self._whole._device_types]
         leave([wire.group], self._whole, torch.device("cpu" if "cpu" in served else served[0]))
 
@@ -311,7 +312,7 @@ class CompressionState:
             assert self._way is not None
             wire, exchange = self._way
             finish = self._begin(wire, exchange, buffer, parameters, number, factor)
-            if isinstance(exchange, Lossy):
+            if self._waiter:
                 self._waiter.submit(partial(run, finish))
                 return False
             return finish()

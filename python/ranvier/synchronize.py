@@ -34,6 +34,7 @@ from ranvier._attachment import (
     closure_in,
     hooks_around,
     is_part_of_a_step,
+    optimizer_kind,
     lacking_in,
     rate_of,
     require_own_steps,
@@ -51,6 +52,7 @@ from ranvier._parameter_averages import ParameterAverages, are_everybodys, keeps
 from ranvier._remarks import remark_on
 from ranvier._scaling import Scaling
 from ranvier._step_times import StepTimes
+from ranvier._momentum import require_no_other
 from ranvier._teams import Teams, Traffic, check_codec
 from ranvier._uneven import Uneven
 from ranvier.plans import Plan
@@ -196,7 +198,7 @@ class Synchronization(Attached):
             self._take(model, optimizer)
             if is_auto or self._policy.averages_parameters() or self._policy.pushes() or self._policy.fragments() > 0:
                 require_own_steps(optimizer, sync)
-            check_codec(compress, self._policy, sync, optimizer)
+            self._codec = compress, check_codec(compress, self._policy, sync, optimizer)
             if any(p.is_complex() for p in self._parameters) and (keeps_changes(self._policy) or compress != "none"):
                 raise ValueError(
                     f"parameters are complex, and '{sync}' with compress='{compress}' is of real ones: take a policy that "
@@ -206,7 +208,7 @@ class Synchronization(Attached):
         schedule = [steps_per_epoch] if is_auto else list(self._policy.save())
         everybody = Everybody(
             self._group, sync, place, compress, samples, self._trained(), self._layouts(), self._remembers(), schedule,
-            steps_per_epoch, steps, self._sparse(), plan.text if plan else "", type(optimizer).__name__,
+            steps_per_epoch, steps, self._sparse(), plan.text if plan else "", optimizer_kind(optimizer),
         )  # fmt: skip
         self._share(everybody)
         self._policy.check_samples(everybody.samples)
@@ -373,6 +375,9 @@ class Synchronization(Attached):
         if not self._uneven.trains or is_part_of_a_step(optimizer):
             return None
         self._require_no_others()
+        spec, momentum = self._codec
+        if momentum > 0:  # a schedule may have given the optimizer one
+            require_no_other(spec, momentum, optimizer, optimizer.param_groups)
         self._scaling.begin()
         self._uneven.notify()
         closure = closure_in(args, kwargs)

@@ -511,6 +511,7 @@ void Communicator::follow(TuningTable table) {
 }
 
 std::shared_ptr<std::byte[]> Communicator::allocate(std::size_t bytes) {
+  impl_->engine_->require_no_fork();
   if (impl_->peer_memory_ != nullptr) return impl_->peer_memory_->allocate(bytes);
   constexpr std::align_val_t page{4096};
   // The aligned operator new rounds sizes up, the largest ones to 0.

@@ -48,6 +48,7 @@ void Engine::settle() {
 }
 
 void Engine::abort(const Error& why) {
+  if (is_forked()) return;  // nothing of it is this process's, and who calls may be about to say so
   if (options_.control != nullptr) options_.control->abort(why);
   fail(why);
   settle();

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <set>
 #include <span>
@@ -37,16 +38,14 @@ std::size_t believable(std::int64_t length, Rank from, const Communicator& whole
 // What a rank tells of itself to those with whom it forms a group.
 struct Teller {
   Rank rank = 0;
-  std::vector<Rank> members;
+  std::vector<Rank> members;  // empty behind a first one: the same
   std::string text;
 };
 
-std::vector<std::byte> written(const Teller& teller) {
-  std::vector<std::byte> all;
+void append(std::vector<std::byte>& all, const Teller& teller, bool with_members = true) {
   append_part(all, std::as_bytes(std::span(&teller.rank, 1)));
-  append_part(all, std::as_bytes(std::span(teller.members)));
+  append_part(all, with_members ? std::as_bytes(std::span(teller.members)) : ConstBytes());
   append_text(all, teller.text);
-  return all;
 }
 
 [[noreturn]] void refuse_sender(Rank from, const Communicator& whole) {
@@ -69,13 +68,29 @@ std::vector<Teller> tellers_in(ConstBytes all, Rank from, const Communicator& wh
       next.members.resize(members.size() / sizeof(Rank));
       if (!next.members.empty()) std::memcpy(next.members.data(), members.data(), next.members.size() * sizeof(Rank));
       next.text = take_text(all);
-      makes_sense &= is_rank(next.rank) && !next.members.empty() && std::ranges::all_of(next.members, is_rank);
+      makes_sense &= is_rank(next.rank) && std::ranges::all_of(next.members, is_rank);
     }
   } catch (const Error&) {
     makes_sense = false;
   }
-  if (!makes_sense) refuse_sender(from, whole);
+  if (!makes_sense || tellers.front().members.empty()) refuse_sender(from, whole);
   return tellers;
+}
+
+// Null where all name the same members in the same order.
+const Teller* who_differs(const std::vector<Teller>& tellers, const std::vector<Rank>& members) {
+  const auto differs = [&](const Teller& each) { return !each.members.empty() && each.members != members; };
+  const auto found = std::ranges::find_if(tellers, differs);
+  return found == tellers.end() ? nullptr : &*found;
+}
+
+[[noreturn]] void refuse_members(const Communicator& whole, const std::vector<Rank>& members, const Teller& other) {
+  throw Error(ErrorKind::mismatch,
+              fmt::format("{} forms a group of the ranks {} where {} forms one of {}; call create_group with the same "
+                          "ranks in the same order on all of them, and with another tag than this",
+                          whole.rank_name(whole.rank()), fmt::join(members, ", "), whole.rank_name(other.rank),
+                          fmt::join(other.members, ", ")),
+              other.rank);
 }
 
 }  // namespace
@@ -130,7 +145,7 @@ Exchange exchange_over(Communicator& whole, std::vector<Rank> members) {
   };
 }
 
-// By the first of them, who hears all and tells all.
+// By the lowest of them, who hears all and tells all: whatever the order in which each names them.
 Exchange exchange_between(Communicator& whole, std::vector<Rank> members, std::uint64_t tag) {
   return [&whole, members = std::move(members), tag](const std::string& mine, std::chrono::steady_clock::time_point) {
     const auto send = [&](ConstBytes message, Rank to) {
@@ -143,39 +158,42 @@ Exchange exchange_between(Communicator& whole, std::vector<Rank> members, std::u
       whole.recv(length, from, tag);
       std::vector<std::byte> message(believable(length[0], from, whole, members.size()));
       whole.recv({message.data(), message.size(), DType::u8}, from, tag);
-      return message;
+      return tellers_in(message, from, whole);
     };
-    const Rank first = members.front();
-    const std::vector<std::byte> own = written({.rank = whole.rank(), .members = members, .text = mine});
-    std::vector<std::byte> all = own;
-    if (whole.rank() != first) {
+    const Rank self = whole.rank(), first = std::ranges::min(members);
+    const Teller own{.rank = self, .members = members, .text = mine};
+    std::vector<std::byte> all;
+    append(all, own);
+    std::vector<Teller> tellers;
+    if (self != first) {
       send(all, first);
-      all = receive(first);
+      tellers = receive(first);
+      if (const Teller* const other = who_differs(tellers, members)) refuse_members(whole, members, *other);
     } else {
-      for (const Rank member : std::span(members).subspan(1)) {
-        const auto theirs = receive(member);
-        all.insert(all.end(), theirs.begin(), theirs.end());
+      tellers.push_back(own);
+      for (const Rank member : members)
+        if (member != first) tellers.push_back(receive(member).front());
+      const Teller* const other = who_differs(tellers, members);
+      std::set<Rank> waiting(members.begin(), members.end());
+      if (other != nullptr) {
+        append(all, *other);
+        for (const Teller& each : tellers)  // others for whom this rank is the lowest
+          if (std::ranges::min(each.members) == self) waiting.insert(each.members.begin(), each.members.end());
+      } else {
+        for (const Teller& each : std::span(tellers).subspan(1)) append(all, each, false);
       }
-      for (const Rank member : std::span(members).subspan(1)) send(all, member);
+      waiting.erase(self);
+      for (const Rank each : waiting) send(all, each);
+      if (other != nullptr) refuse_members(whole, members, *other);
     }
-    const std::vector<Teller> tellers = tellers_in(all, first, whole);
-    for (const Teller& each : tellers) {
-      if (each.members == members) continue;
-      // Those for whom this rank is the first wait for it.
-      std::set<Rank> told(members.begin(), whole.rank() == first ? members.end() : members.begin() + 1);
-      told.insert(whole.rank());
-      for (const Rank other : each.members)
-        if (each.members.front() == whole.rank() && told.insert(other).second) send(own, other);
-      throw Error(ErrorKind::mismatch,
-                  fmt::format("{} forms a group of the ranks {} where {} forms one of {}; call create_group with the "
-                              "same ranks in the same order on all of them",
-                              whole.rank_name(whole.rank()), fmt::join(members, ", "), whole.rank_name(each.rank),
-                              fmt::join(each.members, ", ")),
-                  each.rank);
-    }
-    if (tellers.size() != members.size()) refuse_sender(first, whole);
+    std::map<Rank, std::string> by_rank;
+    for (Teller& each : tellers) by_rank.emplace(each.rank, std::move(each.text));
     std::vector<std::string> texts;
-    for (const Teller& each : tellers) texts.push_back(each.text);
+    for (const Rank member : members) {
+      const auto found = by_rank.find(member);
+      if (found == by_rank.end()) refuse_sender(first, whole);
+      texts.push_back(std::move(found->second));
+    }
     return texts;
   };
 }

@@ -93,6 +93,8 @@ class InPackage(ProgramTest):
         elsewhere = self.folder / "elsewhere"
         self.add_torch(elsewhere, "9.14.1+cpu")
         self.let_python_find(elsewhere)
+        self.assertEqual(self.run_program("train", LD_LIBRARY_PATH="/by/hand").stdout, "/by/hand|\n")
+        executable(self.trainer, "echo no libtorch_cpu.so >&2\nexit 127\n")
         self.assert_sentence(self.run_program("train"), 1, f"and torch 9.14 is installed in {elsewhere}: install torch==")
         self.add_torch(self.packages, "9.15.0")
         self.assert_sentence(self.run_program("train"), 1, "and torch 9.15 is installed beside it: install torch==")

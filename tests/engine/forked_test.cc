@@ -48,7 +48,8 @@ TEST(Forked, CallsInAChildSayThatTheCommunicatorStaysWithTheParentWhichGoesOn) {
                                                                             [&] { comm.send(received, 1, 9); },
                                                                             [&] { work.wait(); },
                                                                             [&] { comm.split(0); },
-                                                                            [&] { comm.leave(); }};
+                                                                            [&] { comm.leave(); },
+                                                                            [&] { comm.allocate(1); }};
                              int wrong = 0;
                              for (std::size_t i = 0; i < calls.size(); ++i)
                                if (!says_so(calls[i])) wrong |= 1 << i;

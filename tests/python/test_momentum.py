@@ -10,7 +10,7 @@ import torch
 from ranks import on_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.optimizer import _global_optimizer_pre_hooks
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 OF_ITS_OWN = {
     "momentum": lambda net: torch.optim.SGD(net.parameters(), 0.1, momentum=0.9),
@@ -87,14 +87,20 @@ def with_momentum_later(rank, world):
     optimizer.step()
     optimizer.load_state_dict(optimizer.state_dict())
     optimizer.param_groups[0]["momentum"] = 0.9
+    loss_of(net)
     before = all_of(net)
     with pytest.raises(ValueError, match="momentum=0"):
         optimizer.step()
     assert torch.equal(all_of(net), before)
     cycled = torch.optim.SGD(net.parameters(), 0.1)
     torch.optim.lr_scheduler.OneCycleLR(cycled, max_lr=0.1, total_steps=10)  # sets it
-    with pytest.raises(ValueError, match="momentum=0"):
+    with pytest.raises(ValueError, match="cycle_momentum=False"):
         cycled.step()
+    with pytest.raises(ValueError, match="cycle_momentum=False"):
+        cycled.step(partial(loss_of, net))
+    torch.optim.SGD(net.parameters(), 0.1).step()
+    net.module[0].weight.grad = torch.ones_like(net.module[0].weight)
+    OF_ITS_OWN["Adam"](net.module).step()  # of gradients that the hook has not averaged
     state.close()
     cycled.step()
 
@@ -104,25 +110,46 @@ def test_an_optimizer_that_comes_later_and_momentum_that_does_are_refused_too():
 
 
 def looked_at(rank, world):
-    hooks = _global_optimizer_pre_hooks
-    before = len(hooks)
+    hooks = _global_optimizer_pre_hooks, _global_optimizer_post_hooks
+    before = [len(each) for each in hooks]
     states = []
     for _ in range(2):
         state, net = hooked("strong")
         optimizer, kept = torch.optim.SGD(net.parameters(), 0.1), weakref.ref(net.module)
         loss_of(net)
         optimizer.step()
+        loss_of(net)
         states.append(state)
-        assert len(hooks) == before + 1
-    states.pop().close()
-    assert len(hooks) == before + 1
-    states.pop().close()
-    assert len(hooks) == before
+        assert [len(each) for each in hooks] == [each + 1 for each in before]
     alive = weakref.ref(optimizer)
-    del state, net, optimizer
+    del optimizer
     gc.collect()
-    assert kept() is None and alive() is None
+    assert alive() is None
+    states.pop().close()
+    assert [len(each) for each in hooks] == [each + 1 for each in before]
+    states.pop().close()
+    assert [len(each) for each in hooks] == before
+    del state, net
+    gc.collect()
+    assert kept() is None
 
 
 def test_optimizers_are_looked_at_while_a_hook_has_momentum_and_are_not_kept():
     on_ranks(2, looked_at, backend="gloo")
+
+
+def attached(rank, world):
+    net = nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    sync = ranvier.attach(net, optimizer, "bsp", compress="strong")
+    torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=10)
+    net(torch.ones(1, 8)).sum().backward()
+    with pytest.raises(ValueError, match="cycle_momentum=False"):
+        optimizer.step()
+    optimizer.param_groups[0]["momentum"] = 0
+    optimizer.step()
+    sync.finish()
+
+
+def test_momentum_that_comes_later_is_refused_under_attach_too():
+    on_ranks(2, attached, backend="gloo")

@@ -193,13 +193,17 @@ void check(const Job& job) {
                     "{} at once, cannot be simulated; each is 1 at least",
                     job.element_bytes, options.slice_bytes, options.buffered_slices, options.in_a_row,
                     options.at_once));
-  for (const Link& link : job.topology.links)
+}
+
+// Once for each network, which may have millions: what is simulated within another simulation has them from there.
+void check_links(const Topology& topology) {
+  for (const Link& link : topology.links)
     if (!(link.speed.bytes_per_second > 0) || link.speed.latency.count() < 0)
       throw Error(
           ErrorKind::usage,
           fmt::format("a link of topology {} has {} bytes a second and a latency of {} ns; give it a rate above "
                       "0, and a latency of 0 at least",
-                      job.topology.name, link.speed.bytes_per_second, link.speed.latency.count()));
+                      topology.name, link.speed.bytes_per_second, link.speed.latency.count()));
 }
 
 }  // namespace
@@ -277,6 +281,7 @@ namespace ranvier {
 
 SimulatedRun simulate(const Schedule& schedule, const Topology& topology, std::size_t count, std::size_t element_bytes,
                       const SimulateOptions& options) {
+  if (topology.world > 1) plan::check_links(topology);
   return plan::simulate({schedule, topology, count, element_bytes, options});
 }
 
