@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
 import sys
 import threading
 import time
@@ -81,13 +84,19 @@ def _connect(
 
 def tell_of_failure() -> bool:
     """If an exception ends this process, its groups end, and the other ranks are told which; whether one does."""
-    error = None if hasattr(sys, "ps1") else getattr(sys, "last_exc", getattr(sys, "last_value", None))
+    error = _ended_by()
     if error is None:
         return False
     said = f"{type(error).__name__}: {_first_line(error)}".removesuffix(": ")
     for group in _groups():
         load().abort(group.boxed(), f"rank {group.rank()} ended with {said}")
     return True
+
+
+def _ended_by() -> BaseException | None:
+    """The exception that ends this process."""
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_exc", getattr(sys, "last_value", None))
+    return error if isinstance(error, BaseException) else None
 
 
 def leave() -> None:
@@ -97,7 +106,8 @@ def leave() -> None:
     if not failed:
         end_lasting()
     if not groups:
-        end_workers(A_MOMENT_S)
+        if not end_workers(A_MOMENT_S):
+            _end_at_once()
         return
     for group in groups:
         if not failed and group in _apart:  # others may wait for what this rank alone could still do
@@ -106,8 +116,21 @@ def leave() -> None:
             group.shutdown()
         except RuntimeError as mismatch:  # at the end of the process there is nobody to raise it to
             print(f"ranvier: {mismatch}", file=sys.stderr)
-    end_workers(A_MOMENT_S)
+    all_ended = end_workers(A_MOMENT_S)
     _let_threads_return()
+    if not all_ended:
+        _end_at_once()
+
+
+def _end_at_once() -> None:
+    """Where an exception has ended the program, whose status is known, while a worker waits in a group that is not ranvier's and
+    cannot be aborted: it might come back in the midst of the interpreter's end."""
+    if error := _ended_by():
+        logging.shutdown()  # it was registered before this, and what else was is left out
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(130 if isinstance(error, KeyboardInterrupt) else 1)
 
 
 def _groups() -> list[ProcessGroup]:

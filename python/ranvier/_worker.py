@@ -48,15 +48,16 @@ def end_lasting() -> None:
             each.end()
 
 
-def end_workers(within_s: float) -> None:
-    """At the end of the process. Those that rest end at once; others are waited for so long, since one that comes out of C++ while
-    the interpreter ends is unwound by it through frames that cannot be."""
+def end_workers(within_s: float) -> bool:
+    """At the end of the process. Those that rest end at once, others are waited for so long. Whether all have ended: one that
+    comes out of C++ while the interpreter ends is unwound by it through frames that cannot be, which is a SIGABRT."""
     deadline = time.monotonic() + within_s
     workers = list(_workers)
     for each in workers:
         each._say_end()
     for each in workers:
         each._thread.join(max(0.0, deadline - time.monotonic()))
+    return not any(each._thread.is_alive() for each in workers)
 
 
 def _work(tasks: SimpleQueue[_Task | None]) -> None:

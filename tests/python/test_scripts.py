@@ -92,6 +92,12 @@ ddp = DistributedDataParallel(net, bucket_cap_mb=0.001)
 ddp.register_comm_hook(*ranvier.hook("int8"))
 for _ in range(2):  # then its buckets are formed
     ddp(torch.ones(4, 8)).sum().backward()
+if dist.get_rank() == 0 and sys.argv[2] == "met":
+    time.sleep(0.6)
+    try:
+        ddp(torch.ones(4, 8)).sum().backward()
+    except RuntimeError:
+        os._exit(0)
 if dist.get_rank() == 0:  # busy with something else
     process = store.get("process").decode()
     for _ in range(600):
@@ -111,7 +117,7 @@ net[0].weight.register_hook(fail)
 try:
     ddp(torch.ones(4, 8)).sum().backward()
 except ValueError:
-    if sys.argv[2] == "raised":
+    if sys.argv[2] != "caught":
         raise
     sys.exit(3)
 """
@@ -123,3 +129,10 @@ def test_a_rank_that_fails_in_backward_ends_though_no_other_brings_what_its_hook
     busy, failing = run_script(tmp_path, script, 2)
     assert busy == (0, "it has ended\n", "")
     assert failing[0] == (1 if way == "raised" else 3) and ("no such gradient" in failing[2]) == (way == "raised"), failing
+
+
+def test_a_rank_that_fails_in_backward_ends_with_its_status_though_another_comes_meanwhile(tmp_path):
+    """While the interpreter ends, which a thread that comes out of C++ then would abort."""
+    script = IN_BACKWARD.replace("sys.argv[1]", "'gloo'").replace("sys.argv[2]", "'met'")
+    late, failing = run_script(tmp_path, script, 2)
+    assert late[0] == 0 and failing[0] == 1 and "ValueError: no such gradient" in failing[2], (late, failing)
