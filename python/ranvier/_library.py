@@ -19,7 +19,7 @@ import torch.distributed as dist
 from ranvier import _interrupts, settings
 from ranvier._declining import telling_whoever_comes
 from ranvier._parts import library_for
-from ranvier._worker import end_lasting, end_workers
+from ranvier._worker import end_lasting, tell_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,10 +105,6 @@ def leave() -> None:
     failed = tell_of_failure()
     if not failed:
         end_lasting()
-    if not groups:
-        if not end_workers(A_MOMENT_S):
-            _end_at_once()
-        return
     for group in groups:
         if not failed and group in _apart:  # others may wait for what this rank alone could still do
             load().abort(group.boxed(), f"rank {group.rank()} ended before finish() of what attach() gave")
@@ -116,9 +112,9 @@ def leave() -> None:
             group.shutdown()
         except RuntimeError as mismatch:  # at the end of the process there is nobody to raise it to
             print(f"ranvier: {mismatch}", file=sys.stderr)
-    all_ended = end_workers(A_MOMENT_S)
-    _let_threads_return()
-    if not all_ended:
+    workers = tell_to_end()
+    _let_return([each for each in threading.enumerate() if each.daemon] if groups else workers)
+    if any(each.is_alive() for each in workers):
         _end_at_once()
 
 
@@ -141,12 +137,12 @@ def _groups() -> list[ProcessGroup]:
     return groups
 
 
-def _let_threads_return() -> None:
+def _let_return(threads: list[threading.Thread]) -> None:
     """Daemon threads that waited in a group come out of C++ now. One that asks for the interpreter when that is ending is
     unwound by Python through frames that cannot be, which ends the process by SIGABRT. Others cost a moment."""
     deadline = time.monotonic() + A_MOMENT_S
-    for thread in threading.enumerate():
-        if thread.daemon and thread is not threading.current_thread():
+    for thread in threads:
+        if thread is not threading.current_thread():
             thread.join(max(0.0, deadline - time.monotonic()))
 
 

@@ -4,7 +4,6 @@ Python waits for those of concurrent.futures: until the others have brought what
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -48,16 +47,11 @@ def end_lasting() -> None:
             each.end()
 
 
-def end_workers(within_s: float) -> bool:
-    """At the end of the process. Those that rest end at once, others are waited for so long. Whether all have ended: one that
-    comes out of C++ while the interpreter ends is unwound by it through frames that cannot be, which is a SIGABRT."""
-    deadline = time.monotonic() + within_s
-    workers = list(_workers)
-    for each in workers:
+def tell_to_end() -> list[threading.Thread]:
+    """At the end of the process: the threads, of which those that rest end at once."""
+    for each in (workers := list(_workers)):
         each._say_end()
-    for each in workers:
-        each._thread.join(max(0.0, deadline - time.monotonic()))
-    return not any(each._thread.is_alive() for each in workers)
+    return [each._thread for each in workers]
 
 
 def _work(tasks: SimpleQueue[_Task | None]) -> None:

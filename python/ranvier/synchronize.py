@@ -46,13 +46,13 @@ from ranvier._exchanges import make_exchange
 from ranvier._followed_plan import FollowedPlan, PlanChange
 from ranvier._gradient_averages import GradientAverages
 from ranvier._groups import chosen, follow_in, gathering, group_like, leave
+from ranvier._momentum import require_no_other
 from ranvier._optimizer_state import begin_with_state, share_state
 from ranvier._own_pace import OwnPace
 from ranvier._parameter_averages import ParameterAverages, are_everybodys, keeps_changes
 from ranvier._remarks import remark_on
 from ranvier._scaling import Scaling
 from ranvier._step_times import StepTimes
-from ranvier._momentum import require_no_other
 from ranvier._teams import Teams, Traffic, check_codec
 from ranvier._uneven import Uneven
 from ranvier.plans import Plan

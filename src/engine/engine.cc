@@ -116,7 +116,7 @@ void Engine::end_all() {
 
 CollectiveOperation* Engine::try_claim() {
   if (!driver_.try_lock()) return nullptr;
-  if (!inline_busy_.load(std::memory_order_acquire) && !failed_.load(std::memory_order_acquire) && forks() == forks_)
+  if (!inline_busy_.load(std::memory_order_acquire) && !failed_.load(std::memory_order_acquire) && !is_forked())
     return &inline_;
   driver_.unlock();
   return nullptr;

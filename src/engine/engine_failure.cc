@@ -62,7 +62,7 @@ void Engine::departed(Rank rank) {
 }
 
 void Engine::require_no_fork() const {
-  if (forks() != forks_)
+  if (is_forked())
     throw Error(
         ErrorKind::usage,
         fmt::format("this process was forked off after {} had met the others, whose communicator stays with the "
