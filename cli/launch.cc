@@ -332,7 +332,7 @@ int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mas
   bool ending = false;  // the workers were told to end: that they do is no news
   int next_signal = 0;  // what those who are left get at `deadline`
   steady_clock::time_point deadline;
-  std::optional<steady_clock::time_point> latest_to_notice;  // for who has not noticed `first`
+  auto latest_to_notice = steady_clock::time_point::max();  // for who has not noticed `first`
   std::string first;  // failure, if nobody is to survive it: who exits after that has heard of it
   int restarts = 0;
   const auto give = [&](milliseconds time, int signal) {
@@ -364,9 +364,9 @@ int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mas
     if (workers.all_ended()) return launch.survive && !ending && has_result(store) ? 0 : code;
     const bool is_over = next_signal != 0;
     const auto until_stopped = workers.kill_stopped(is_over ? milliseconds(0) : launch.longest_stop);
-    if (latest_to_notice && steady_clock::now() >= *latest_to_notice) {
+    if (steady_clock::now() >= latest_to_notice) {
       if (!ending) workers.end_others(first);
-      latest_to_notice.reset();
+      latest_to_notice = steady_clock::time_point::max();
     }
     if (next_signal != 0 && steady_clock::now() >= deadline) {
       ending = true;
@@ -378,7 +378,7 @@ int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mas
       return std::chrono::ceil<milliseconds>(time - steady_clock::now());
     };
     auto left = next_signal == 0 ? milliseconds(1000) : until(deadline);
-    if (latest_to_notice) left = std::min(left, until(*latest_to_notice));
+    left = std::min(left, until(latest_to_notice));
     const auto arrived = signals.wait(std::max(std::min(left, until_stopped), milliseconds(1)));
     if (!arrived || arrived->si_signo == SIGCHLD) continue;
     // What a terminal sends (Ctrl-C) reaches the whole process group, the workers too; what a process sends does not.

@@ -21,8 +21,8 @@ class Store {
 };
 
 // A store in a directory that all ranks see (local disk for one host, a shared file system for several).
-// Creates the directory where it is missing; whoever owns the job removes it afterwards.
-std::unique_ptr<Store> file_store(std::filesystem::path directory);
+// Creates the directory where it is missing; whoever owns the job removes it afterwards. A relative one is looked up now.
+std::unique_ptr<Store> file_store(const std::filesystem::path& directory);
 
 // A store in this process's memory, for ranks that are threads.
 std::shared_ptr<Store> memory_store();

@@ -104,11 +104,15 @@ WholeFile read_value(const fs::path& path) { return read_whole(path, std::numeri
 
 class FileStore final : public Store {
  public:
-  explicit FileStore(fs::path directory) : directory_(std::move(directory)) {
-    if (const std::error_code problem = make_private_folder(directory_))
+  // By its whole path: whoever holds it may change to another folder.
+  explicit FileStore(const fs::path& directory) {
+    std::error_code problem;
+    directory_ = fs::absolute(directory, problem);
+    if (!problem) problem = make_private_folder(directory_);
+    if (problem)
       throw Error(ErrorKind::config,
                   fmt::format("cannot create the store directory {}: {}; name one that can be, or that you own",
-                              directory_.string(), problem.message()));
+                              directory.string(), problem.message()));
   }
 
   void set(const std::string& key, std::string_view value) override {
@@ -203,7 +207,7 @@ class PrefixStore final : public Store {
 
 }  // namespace
 
-std::unique_ptr<Store> file_store(fs::path directory) { return std::make_unique<FileStore>(std::move(directory)); }
+std::unique_ptr<Store> file_store(const fs::path& directory) { return std::make_unique<FileStore>(directory); }
 std::shared_ptr<Store> memory_store() { return std::make_shared<MemoryStore>(); }
 std::unique_ptr<Store> prefix_store(Store& store, std::string prefix) {
   return std::make_unique<PrefixStore>(store, std::move(prefix));

@@ -441,6 +441,7 @@ void Communicator::decline(Store& store, Rank rank, Rank world, const std::excep
 
 std::unique_ptr<Communicator> Communicator::over(std::unique_ptr<Transport> transport,
                                                  const CommunicatorOptions& options) {
+  if (!transport) throw Error(ErrorKind::usage, "Communicator::over got no transport; give it one, or use connect()");
   Guidance guidance = guidance_of(options, transport->world(), false);
   auto impl = std::make_unique<Impl>(options, std::move(guidance),
                                      engine::Links{.control = nullptr, .transport = std::move(transport)}, nullptr);

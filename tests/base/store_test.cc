@@ -290,6 +290,17 @@ TEST(FileStore, LetsOnlyThisUserReadItsFiles) {
   EXPECT_GE(files, 2U);
 }
 
+TEST(FileStore, OfARelativePathStaysWhereItWasMade) {
+  const TemporaryFolder folder;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  const auto store = file_store("here");
+  std::filesystem::current_path(before);
+  store->set("key", "value");
+  EXPECT_EQ(file_store(folder.path() / "here")->get("key", milliseconds(0)), "value");
+  EXPECT_THROW(file_store(""), Error);
+}
+
 TEST(FileStore, SaysWhichDirectoryItCannotCreate) {
   try {
     file_store("/proc/ranvier");

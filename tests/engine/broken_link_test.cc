@@ -57,6 +57,8 @@ TEST(BrokenLinkTest, ABlockingCallAndTheNextOneTell) {
   expect_blame([&] { comm->all_reduce(data); });
 }
 
+TEST(BrokenLinkTest, OfNoTransportThereIsNoCommunicator) { EXPECT_THROW(Communicator::over(nullptr), Error); }
+
 TEST(BrokenLinkTest, OfAGroupNamesTheRankOfTheWorld) {
   const auto comm = Communicator::over(std::make_unique<BrokenLink>(), {.timeout = 20s, .world_ranks = {4, 7}});
   std::vector<float> data(10);

@@ -489,6 +489,18 @@ TEST(Simulate, RefusesNumbersOfNothingAndLinksThatCarryNothing) {
   EXPECT_THROW(run({.latency = std::chrono::nanoseconds(-5)}, 4, {}), Error);
 }
 
+TEST(Simulate, RefusesFactorsAndGridsThatAreNotOfItsWorld) {
+  const auto run = [](const SimulateOptions& options) {
+    simulate(ring(Collective::all_reduce, 4), topology::star(4), 1000, 4, options);
+  };
+  EXPECT_NO_THROW(run({.slowdown = {1, 2, 1, 1}, .grid = {2, 2}}));
+  for (const std::vector<double>& factors : {std::vector<double>{2}, {1, 1, 1, 1, 9}, {1, 1, 0, 1}, {1, 1, -1, 1}})
+    EXPECT_THROW(run({.slowdown = factors}), Error);
+  EXPECT_THROW(run({.slowdown = {1, 1, std::numeric_limits<double>::quiet_NaN(), 1}}), Error);
+  for (const std::vector<Rank>& sizes : {std::vector<Rank>{3}, {2, 4}, {0, 4}, {-2, -2}})
+    EXPECT_THROW(run({.grid = sizes}), Error);
+}
+
 TEST(Step, OfAWorkloadThatSendsNothingIsItsComputing) {
   const auto step = simulate_step(two_layers(5, 0), topology::star(4), {});
   EXPECT_EQ(step.step_ns, 30);

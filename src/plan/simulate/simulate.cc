@@ -169,6 +169,14 @@ std::string remedy(const Job& job) {
                   job.options.most_messages, remedy(job)));
 }
 
+bool divides(const std::vector<Rank>& grid, Rank world) {
+  for (const Rank size : grid) {
+    if (size < 1 || world % size != 0) return false;
+    world /= size;
+  }
+  return world == 1;
+}
+
 void check(const Job& job) {
   const SimulateOptions& options = job.options;
   const Rank world = job.schedule.world;
@@ -193,6 +201,14 @@ void check(const Job& job) {
                     "{} at once, cannot be simulated; each is 1 at least",
                     job.element_bytes, options.slice_bytes, options.buffered_slices, options.in_a_row,
                     options.at_once));
+  const auto is_factor = [](double slower) { return slower > 0 && std::isfinite(slower); };
+  if (!options.slowdown.empty() &&
+      (options.slowdown.size() != static_cast<std::size_t>(world) || !std::ranges::all_of(options.slowdown, is_factor)))
+    throw Error(ErrorKind::usage, fmt::format("slowdown {} for {} ranks; give each its factor, above 0, or none any",
+                                              fmt::join(options.slowdown, ","), world));
+  if (!options.grid.empty() && !divides(options.grid, world))
+    throw Error(ErrorKind::usage, fmt::format("grid {} does not divide {} ranks; give sizes that multiply to them",
+                                              fmt::join(options.grid, "x"), world));
 }
 
 // Once for each network, which may have millions: what is simulated within another simulation has them from there.
