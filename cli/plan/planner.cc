@@ -74,7 +74,7 @@ Plan plan_of(const Question& question, const PlanChoice& best) {
   if (best.algorithm != by_size && codes_are_added)
     plan.all_reduce = {{.up_to = TuningRow::max, .algorithm = best.algorithm}};
   plan.step_ns = best.step_ns;
-  plan.compute_ns = best.step.compute_ns;
+  plan.compute_ns = best.step.compute_ns + best.step.idle_ns;
   plan.exposed_communication_ns = best.step.exposed_communication_ns;
   return plan;
 }

@@ -14,6 +14,7 @@
 #include "ranvier/error.h"
 #include "ranvier/sync.h"
 #include "ranvier/text.h"
+#include "ranvier/workload.h"
 #include "ranvier/workload_file.h"
 #include "simulate/levels.h"
 #include "simulate/workload.h"
@@ -42,19 +43,26 @@ Topology slower(Topology topology, double factor) {
 // Of the limit, until when the network's factor is to be known.
 constexpr double share_of_factor = 0.4;
 
-StepSimulation as_planned(const Plan& plan, const PlanNetwork& network, const CodecSpeed& codec,
-                          const Workload& workload) {
-  return with_codec({.algorithm = plan.all_reduce.empty() ? "ring" : plan.all_reduce.back().algorithm,
-                     .by_size = plan.all_reduce,
-                     .bucket_bytes = static_cast<double>(plan.bucket_bytes),
-                     .options = network.options},
-                    codec, averaging_ranks(workload, network.topology.world));
+// How averages are made by the plan: everybody's by its codec, and those inside nodes without.
+struct Averages {
+  StepSimulation everybody;
+  std::optional<StepSimulation> inside;  // where that is not the same
+};
+
+Averages as_planned(const Plan& plan, const SimulateOptions& options, const CodecSpeed& codec,
+                    const Workload& workload) {
+  const StepSimulation plain{.algorithm = plan.all_reduce.empty() ? "ring" : plan.all_reduce.back().algorithm,
+                             .by_size = plan.all_reduce,
+                             .bucket_bytes = static_cast<double>(plan.bucket_bytes),
+                             .options = options};
+  if (codec.spec.empty()) return {plain, std::nullopt};
+  return {with_codec(plain, codec, averaging_ranks(workload, plan.ranks)), plain};
 }
 
 // The mean step by the plan's policy, and what of it is waiting.
-StepSeconds mean_step(const Plan& plan, const StepSimulation& how, const Workload& workload, const Topology& topology) {
+StepSeconds mean_step(const Plan& plan, const Averages& how, const Workload& workload, const Topology& topology) {
   if (has_equal_steps(plan)) {
-    const StepPrediction step = simulate_step(workload, topology, how);
+    const StepPrediction step = simulate_step(workload, topology, how.everybody);
     return {step.step_ns / 1e9, step.exposed_communication_ns / 1e9};
   }
   const Rank replicas = averaging_ranks(workload, topology.world);
@@ -62,15 +70,16 @@ StepSeconds mean_step(const Plan& plan, const StepSimulation& how, const Workloa
       plan.sync, {.steps_per_epoch = 0, .steps = steps_of_a_policy, .world = static_cast<std::uint64_t>(replicas)});
   PolicySimulation simulation;
   simulation.unequal = plan.unequal;
+  simulation.inside = how.inside;
   if (policy->levels().size() > 1)
     simulation.levels = simulation::levels_of(*policy, simulation::place_for(*policy, plan.place), replicas);
-  const PolicyPrediction mean = simulate_policy(*policy, workload, topology, how, simulation);
+  const PolicyPrediction mean = simulate_policy(*policy, workload, topology, how.everybody, simulation);
   return {mean.step_ns / 1e9, mean.exposed_communication_ns / 1e9};
 }
 
 // How many times slower the network is: the factor by which the plan's own step takes as long as was measured. None
 // where none does.
-std::optional<double> network_factor(const Plan& plan, const StepSimulation& how, const Workload& workload,
+std::optional<double> network_factor(const Plan& plan, const Averages& how, const Workload& workload,
                                      const Topology& topology, const StepSeconds& measured) {
   // Of unequal workers who is late is waited for too, which no network changes: the whole step is compared.
   const bool by_waiting = has_equal_steps(plan);
@@ -134,16 +143,17 @@ Replanned replan(const Plan& followed, const Measured& measured, const SearchLim
   Plan plan = followed;
   if (measured.bucket_bytes > 0) plan.bucket_bytes = measured.bucket_bytes;
   const StepSeconds& step = measured.step;
-  const StepSeconds planned = expected(plan);
-  const double computing = std::max(step.step - step.waiting, 1e-9);
-  const double planned_computing = std::max(planned.step - planned.waiting, 1e-9);
   Workload workload = rescaled(simulation::load_workload(plan.workload, plan.communicator, plan.network), plan.ranks);
   check_world(workload, plan.ranks);
+  const Rank replicas = replicas_in(workload, plan.ranks);
+  const StepSeconds planned = expected(plan, replicas);
+  const double computing = std::max(step.step - step.waiting, 1e-9);
+  const double planned_computing = std::max(planned.step - planned.waiting, 1e-9);
   if (measured.gradient_bytes > 0) check_model(plan, gradient_bytes(workload), measured.gradient_bytes);
-  double recorded_ns = workload.idle_ns;
+  double recorded_ns = workload.idle_ns + bubble_ns(workload);
   for (const Layer& layer : workload.layers)
     recorded_ns += layer.forward.compute_ns + layer.input_gradient.compute_ns + layer.weight_gradient.compute_ns;
-  if (recorded_ns > 0) slow_down(workload, computing * 1e9 / (recorded_ns * mean_slowness(plan)));
+  if (recorded_ns > 0) slow_down(workload, computing * 1e9 / (recorded_ns * mean_slowness(plan.unequal, replicas)));
 
   Question question;
   question.names = {plan.workload};
@@ -175,11 +185,12 @@ Replanned replan(const Plan& followed, const Measured& measured, const SearchLim
   if (std::ranges::find(codecs, codec_now, &CodecSpeed::spec) == codecs.end())
     codecs.push_back(measure_codec(codec_now));
   if (keeps_codec) std::erase_if(codecs, [&](const CodecSpeed& each) { return each.spec != codec_now; });
-  StepSimulation how = as_planned(plan, now, *std::ranges::find(codecs, codec_now, &CodecSpeed::spec), workload);
+  SimulateOptions transfers = now.options;
+  transfers.enough = budget.until(share_of_factor);
+  const Averages how = as_planned(plan, transfers, *std::ranges::find(codecs, codec_now, &CodecSpeed::spec), workload);
   std::optional<double> factor;
   StepSeconds unchanged;
   try {
-    how.options.enough = budget.until(share_of_factor);
     factor = network_factor(plan, how, workload, now.topology, step);
     now.topology = slower(std::move(now.topology), factor.value_or(1));
     unchanged = mean_step(plan, how, workload, now.topology);
@@ -191,22 +202,23 @@ Replanned replan(const Plan& followed, const Measured& measured, const SearchLim
       "a step takes {:.2f} ms and not {:.2f}: computing {:.2f} and not {:.2f}, waiting {:.2f} and not {:.2f}, {}",
       step.step * 1e3, planned.step * 1e3, computing * 1e3, planned_computing * 1e3, step.waiting * 1e3,
       planned.waiting * 1e3, network_in_words(factor));
-  if (!factor) return told(expecting(std::move(plan), step), found + "; all stays as it is");
+  if (!factor) return told(expecting(std::move(plan), step, replicas), found + "; all stays as it is");
   question.speed = {.bytes_per_second = network.speed().bytes_per_second / *factor, .latency = speed.latency};
   question.networks = {std::move(now)};
   question.divisions = {std::move(workload)};
   for (const auto name : simulation::all_reduce_algorithms()) question.search.algorithms.emplace_back(name);
   // A search that is cut short may not come to what is better, or to what is followed already.
-  plan = expecting(std::move(plan), unchanged);
+  plan = expecting(std::move(plan), unchanged, replicas);
   std::string chosen = "the same as before";
-  if (const auto answer = search(question, measured.bucket_bytes, budget);
-      answer && answer->plan.step_ns <= plan.step_ns) {
+  // By policies that do not average every step the bucket is no choice.
+  const std::size_t bucket_bytes = averages_every_step(plan) ? measured.bucket_bytes : plan.bucket_bytes;
+  if (const auto answer = search(question, bucket_bytes, budget); answer && answer->plan.step_ns <= plan.step_ns) {
     plan.all_reduce = answer->plan.all_reduce;
     if (averages_every_step(plan)) {
       plan.compress = answer->plan.compress;
       plan.bucket_bytes = answer->plan.bucket_bytes;
     }
-    plan = expecting(std::move(plan), expected(answer->plan));
+    plan = expecting(std::move(plan), expected(answer->plan, replicas), replicas);
     chosen = describe(question, answer->ranked.front());
   }
   if (budget.ended_something()) chosen += fmt::format(" (the search was cut short by {})", budget.in_words());

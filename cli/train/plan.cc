@@ -56,7 +56,7 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
   if (chooses) options.trainer.tuning = table_of(plan);
   // What somebody chose is not chosen again, nor where no other steps are like those of the plan.
   if (obeyed && plan.unequal.stragglers.empty()) {
-    options.trainer.planned = planning::expected(plan);
+    options.trainer.planned = planning::expected(plan, plan.ranks);  // each holds all of the model
     options.trainer.planned_unequal = plan.unequal.any();
   }
   options.plan = plan;
@@ -81,7 +81,7 @@ PlanComparison compare(const Plan& plan, const trainer::TrainResult& result) {
   const auto* expected = result.changes.empty() ? nullptr : &result.changes.back().change.expected;
   const bool anew = expected != nullptr && expected->step > 0;
   const bool alike = has_equal_steps(plan);
-  const double planned_waiting_ns = anew ? expected->waiting * 1e9 : waiting_ns(plan);
+  const double planned_waiting_ns = anew ? expected->waiting * 1e9 : waiting_ns(plan, plan.ranks);
   const double step_seconds = alike ? result.median_step_seconds : result.mean_step_seconds;
   PlanComparison comparison{.predicted_ns = anew ? expected->step * 1e9 : plan.step_ns,
                             // Stragglers are late in steps of their own, which these need not be.
@@ -112,7 +112,7 @@ PlanComparison compare(const Plan& plan, const trainer::TrainResult& result) {
 
 trainer::PlanChange plan_again(const Plan& plan, const trainer::PlanChange& current, const trainer::WrongPlan& wrong,
                                std::chrono::milliseconds limit) {
-  Plan followed = planning::expecting(plan, wrong.planned);
+  Plan followed = planning::expecting(plan, wrong.planned, plan.ranks);
   followed.compress = current.compress;
   followed.bucket_bytes = current.bucket_bytes;
   std::string transport;  // of which there are rows; those of others say the same, see table_of
@@ -130,7 +130,7 @@ trainer::PlanChange plan_again(const Plan& plan, const trainer::PlanChange& curr
   return {.tuning = table_of(now),
           .compress = now.compress,
           .bucket_bytes = now.bucket_bytes,
-          .expected = planning::expected(now),
+          .expected = planning::expected(now, now.ranks),
           .reason = reason};
 }
 

@@ -248,6 +248,35 @@ class Plan(ProgramTest):
             kept = tomllib.loads((folder / "third.toml").read_text())
             self.assertEqual((kept["compress"], kept["bucket_bytes"]), (planned["compress"], 1000000))
 
+    def test_what_takes_as_long_as_planned_is_by_a_network_as_planned(self):
+        """Whose pipelines fill, whose nodes average without the codec of all, whose replicas are several ranks."""
+        model = ("--memory", "1000", "--world", "8", "--link-rate", "100Gbit", "--sync", "bsp", "--compress", "none")
+        nodes = ("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit", "--place", "node=2", "--sync", "node:16")
+        slow = ("--speeds", "0.5,0.5,0.5,0.5")
+        with temporary_folder() as folder:
+            first, second = (folder / f"{name}.toml" for name in ("first", "second"))
+            for words in (
+                ("--workload", "llama3-8b:tp=1,pp=4,microbatches=4", *model),
+                ("--workload", "llama3-8b:tp=2,pp=1", *model, *slow),
+                (*nodes, "--compress", "int8"),
+                (*nodes, "--compress", "none"),
+            ):
+                with self.subTest(words=words):
+                    self.assertEqual(run("plan", *words, "--output", str(first), limit=60).returncode, 0)
+                    step = tomllib.loads(first.read_text())["prediction"]
+                    speeds = 2 if "--speeds" in words else 1
+                    took = step["step_ns"] / 1e6
+                    waited = took - step["compute_ns"] / 1e6 * speeds
+                    said = run("plan", "--again", str(first), "--took-ms", str(took), "--waited-ms", str(waited), "--limit", "30",
+                               "--output", str(second), limit=60)  # fmt: skip
+                    self.assertRegex(said.stdout, "by a network as planned; ")
+                    expected = float(re.search(r"expected to take ([\d.]+)", said.stdout)[1])
+                    self.assertLess(expected, took * 1.01)
+                    after = tomllib.loads(second.read_text())
+                    if "node:16" in words:
+                        self.assertEqual(after["bucket_bytes"], tomllib.loads(first.read_text())["bucket_bytes"])
+                        self.assertAlmostEqual(after["prediction"]["step_ns"] / 1e6, expected, delta=0.01)
+
     def test_wrong_usage_is_one_sentence(self):
         for words, part in (
             (("--again", "plan.toml"), "needs --took-ms"),

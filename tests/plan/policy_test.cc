@@ -194,6 +194,10 @@ TEST(Levels, OnlyEverybodysAveragesAreCompressed) {
   const auto found =
       by_policy(workload, star, "node:8", {.steps = 64, .levels = nodes(4, 2), .inside = StepSimulation{}}, halves);
   EXPECT_NEAR(found.step_ns, 20 + 4000 + (2000 + 4000) / 8.0, 1);
+  // Also where parameters are what nodes average, in every other step.
+  const auto of_nodes = by_policy(workload, star, "hierarchy:node=2,world=64",
+                                  {.steps = 64, .levels = nodes(4, 2), .inside = StepSimulation{}}, halves);
+  EXPECT_NEAR(of_nodes.step_ns, 20 + (32 * 4000 + (2000 + 4000)) / 64.0, 1);
 }
 
 TEST(Levels, ThatNobodyPlacedAreRefused) {
@@ -251,6 +255,13 @@ TEST(Policy, GossipWaitsForOnePeer) {
   const UnequalWorkers two{.stragglers = {{0, 0, 1, 3}, {4, 1, 2, 3}}};
   EXPECT_NEAR(by_policy(workload, star, "gossip", {.steps = 2, .unequal = two}).step_ns, (2 * 6000 + 4000) / 2.0, 1e-6);
   EXPECT_NEAR(by_policy(workload, star, "bsp", {.steps = 2, .unequal = two}).step_ns, 6000 + 7000, 1e-6);
+}
+
+TEST(Policy, GossipSendsCodesAndTakesTheirTime) {
+  const Workload workload{.layers = {layer(1000, 4000)}};
+  const StepSimulation halves{.gradient_scale = 0.5, .codec_ns_per_byte = 0.25};
+  const auto found = by_policy(workload, topology::star(8, one_byte_a_ns), "gossip", {.steps = 30}, halves);
+  EXPECT_NEAR(found.step_ns, 2000 + 2000 + 500, 1e-6);
 }
 
 // Four replicas of two parts: a hop of four ends where it began, and no further one leaves the group.

@@ -225,6 +225,24 @@ TEST(Plan, ASearchThatIsEndedGivesTheBestThatItKnows) {
   EXPECT_EQ(before, all.size());
 }
 
+// What bsp takes is simulated first, also where it is not asked for.
+TEST(Plan, ASearchThatIsEndedBeforeItsPolicyIsKnownSaysSo) {
+  int ended = 0;
+  for (int questions = 0;; questions += 1 + questions / 8) try {
+      const auto found = rank_plans(make_workload("resnet50"), star(6, 1e9),
+                                    {.algorithms = {"ring", "binomial_tree"},
+                                     .policies = {{.spec = "local:16", .margin = 0}},
+                                     .enough = after(questions),
+                                     .exhaustive = true});
+      EXPECT_EQ(found.front().sync, "local:16");
+      break;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.kind(), ErrorKind::timeout) << error.what();
+      ++ended;
+    }
+  EXPECT_GT(ended, 10);
+}
+
 TEST(Plan, ATableThatIsEndedKeepsItsSmallSizes) {
   const std::vector<std::string> algorithms{"ring", "one_round", "binomial_tree"};
   const auto all = fastest_algorithms(star(8, 1e9), algorithms, 1 << 22);

@@ -98,12 +98,15 @@ CollectiveTimes& LevelAverages::times_among(const RankGroups& replicas) {
   return *slot;
 }
 
+const StepSimulation& LevelAverages::how(std::size_t level) const {
+  const bool is_last = simulation_.levels.empty() || level + 1 == simulation_.levels.size();
+  return is_last || !simulation_.inside ? how_ : *simulation_.inside;
+}
+
 const StepPrediction& LevelAverages::step(std::size_t level) {
   if (const auto found = steps_.find(level); found != steps_.end()) return found->second;
-  const bool is_last = simulation_.levels.empty() || level + 1 == simulation_.levels.size();
-  const StepSimulation& how = is_last || !simulation_.inside ? how_ : *simulation_.inside;
   return steps_[level] =
-             simulate_step(workload_, how, is_everybody(level) ? everybody_ : times_among(groups_of(level)));
+             simulate_step(workload_, how(level), is_everybody(level) ? everybody_ : times_among(groups_of(level)));
 }
 
 const LevelAverages::Parameters& LevelAverages::parameters(std::size_t inside, std::size_t level) {
@@ -117,8 +120,10 @@ double LevelAverages::push_ns(std::size_t hops) {
   if (!added) return known->second;
   const Schedule schedule =
       pushes(everybody_.world(), Grid(workload_, everybody_.world()).of(Role::data), static_cast<Rank>(hops));
-  const std::size_t chunk = elements_of_a_chunk(schedule, averaged_bytes(workload_));
-  return known->second = streamed(schedule, everybody_.topology(), chunk, f32_bytes, everybody_.options()).ns;
+  const double bytes = averaged_bytes(workload_) * how_.gradient_scale;
+  const std::size_t chunk = elements_of_a_chunk(schedule, bytes);
+  return known->second = streamed(schedule, everybody_.topology(), chunk, f32_bytes, everybody_.options()).ns +
+                         bytes * how_.codec_ns_per_byte;
 }
 
 LevelAverages::Parameters LevelAverages::average(std::size_t inside, std::size_t level) {
@@ -139,7 +144,7 @@ LevelAverages::Parameters LevelAverages::average(std::size_t inside, std::size_t
     return group.size() < 2 || result.groups[static_cast<std::size_t>(group.front())] < 0;
   });
   const bool is_all = first_ones.front().size() == result.groups.size();
-  result.ns = simulate_step(averages, how_, is_all ? everybody_ : times_among(first_ones)).step_ns +
+  result.ns = simulate_step(averages, how(level), is_all ? everybody_ : times_among(first_ones)).step_ns +
               broadcast_ns(ranks_of(told, workload_, everybody_.world()), averaged_bytes(workload_),
                            everybody_.topology(), everybody_.options());
   return result;

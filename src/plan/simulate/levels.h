@@ -42,6 +42,7 @@ class LevelAverages {
   double push_ns(std::size_t hops);
 
  private:
+  const StepSimulation& how(std::size_t level) const;
   bool is_everybody(std::size_t level) const;
   RankGroups groups_of(std::size_t level) const;
   CollectiveTimes& times_among(const RankGroups& replicas);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 
 #include "plan/simulate/policy.h"
@@ -66,13 +67,16 @@ class Search {
       : divisions_(divisions), networks_(networks), search_(search) {}
 
   std::vector<PlanChoice> run() {
+    std::optional<Error> ended;
     try {
       search();
-    } catch (const Error& ended) {
-      if (ended.kind() != ErrorKind::timeout || found_.empty()) throw;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::timeout) throw;
+      ended = error;
     }
     if (std::ranges::none_of(search_.policies, [](const auto& policy) { return policy.spec == "bsp"; }))
       std::erase_if(found_, [](const Found& each) { return each.choice.sync == "bsp"; });
+    if (found_.empty() && ended) throw *ended;
     if (found_.empty()) plan::refuse_all(refusal_);
     // Equal ones in the order in which they were asked for, not in that of their bounds.
     std::ranges::sort(found_, {}, &Found::order);
