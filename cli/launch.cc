@@ -57,7 +57,10 @@ class CaughtSignals {
  public:
   CaughtSignals() {
     sigemptyset(&set_);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set_, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set_, signal);
+    struct sigaction hang_up {};
+    sigaction(SIGHUP, nullptr, &hang_up);
+    if (hang_up.sa_handler != SIG_IGN) sigaddset(&set_, SIGHUP);  // nohup: blocked ones would come none the less
     sigprocmask(SIG_BLOCK, &set_, &before_);
     struct sigaction child {};
     child.sa_handler = SIG_DFL;

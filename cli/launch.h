@@ -48,8 +48,8 @@ struct Launch {
 // Runs `count` processes that find in their environment who they are (RANVIER_RANK, RANVIER_WORLD, RANVIER_LOCAL_RANK,
 // RANVIER_LOCAL_WORLD; RANVIER_RESTART, the number of the restart that it is, or 0) and where they meet
 // (RANVIER_STORE: a temporary directory, removed before this returns). Those that are forked are called "ranvier #3" by
-// ps and top, by their ranks. They share stdout and stderr with this process;
-// SIGINT, SIGTERM and SIGHUP are passed on to them; none outlives the calling thread. Returns 0 when all succeed, else
+// ps and top, by their ranks. They share stdout and stderr with this process; SIGINT, SIGTERM and SIGHUP (but where that
+// is ignored, as behind nohup) are passed on to them; none outlives the calling thread. Returns 0 when all succeed, else
 // the exit code of the first that failed (1 where a signal ended it), or 128 + the signal that was passed on. Throws
 // Error for a command that cannot be run; what goes wrong later it says on stderr.
 int run_workers(const Launch&);

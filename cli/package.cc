@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <optional>
+#include <system_error>
 
 #include "build_info.h"
 #include "launch.h"
@@ -93,6 +94,12 @@ fs::path torch_of_trainer() {
 }
 
 void become_trainer(const fs::path& trainer, const Arguments& arguments) {
+  std::error_code problem;
+  if (fs::current_path(problem).empty())  // libtorch finds its own files by it
+    throw Error(ErrorKind::config,
+                fmt::format("the folder in which this runs cannot be used ({}), which libtorch wants "
+                            "to; change to one that is there",
+                            problem.message()));
   if (const fs::path libraries = torch_of_trainer(); !libraries.empty()) {
     constexpr auto name = "LD_LIBRARY_PATH";
     const char* const others = std::getenv(name);

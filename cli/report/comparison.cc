@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "plan/import/text_file.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
 
@@ -95,6 +96,9 @@ std::optional<double> seconds_to(const Target& target, const TrainedRun& run) {
   return std::nullopt;
 }
 
+// A file may say anything, and a terminal obeys some of it.
+std::string shown(const std::string& text) { return plan::quotable(text, plan::most_letters_of_a_flag); }
+
 std::string differences(const TrainedRun& run, const std::vector<TrainedRun>& runs) {
   std::string text;
   for (const auto& [name, value] : run.settings) {
@@ -102,7 +106,7 @@ std::string differences(const TrainedRun& run, const std::vector<TrainedRun>& ru
       const auto theirs = other.settings.find(name);
       return theirs != other.settings.end() && theirs->second == value;
     });
-    if (!is_shared) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+    if (!is_shared) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", shown(name), shown(value));
   }
   return text;
 }
@@ -112,7 +116,7 @@ std::string to_table(const std::vector<TrainedRun>& runs, const Target& target) 
   std::vector<Cells> rows{{"run", "differs by", std::string(measure.name), "s to target", "s in all", "sent a worker",
                            "rounds", "exposed", "bottleneck"}};
   for (const TrainedRun& run : runs)
-    rows.push_back({run.file, differences(run, runs), text_of(measure, run.history.back().test.*measure.score),
+    rows.push_back({shown(run.file), differences(run, runs), text_of(measure, run.history.back().test.*measure.score),
                     number(seconds_to(target, run), "{:.1f}"), number(run.seconds, "{:.1f}"),
                     human_bytes(run.bytes_per_worker), number(run.rounds, "{:.0f}"),
                     number(run.exposed_share * 100, "{:.1f} %"), bottleneck(run.shares)});
@@ -120,8 +124,8 @@ std::string to_table(const std::vector<TrainedRun>& runs, const Target& target) 
                                  target.is_given ? "" : ", the best that all of them have reached", lines(rows));
   for (const TrainedRun& run : runs)
     if (run.lost_share > 0)
-      text += fmt::format("{} did without {:.3g} % of the entries of gradients, which were lost on the way\n", run.file,
-                          run.lost_share * 100);
+      text += fmt::format("{} did without {:.3g} % of the entries of gradients, which were lost on the way\n",
+                          shown(run.file), run.lost_share * 100);
   return text;
 }
 

@@ -398,7 +398,7 @@ Guidance guidance_of(const CommunicatorOptions& options, Rank world, bool follow
   engine::AlgorithmNumbers(world, 0).of(options.algorithm);
   Guidance guidance;
   if (!options.tuning.empty() && !follows)
-    guidance.tuning = options.learn ? engine::read_if_there(options.tuning) : TuningTable::read(options.tuning);
+    guidance.tuning = options.learn ? engine::read_to_complete(options.tuning) : TuningTable::read(options.tuning);
   if (!options.topology.empty())
     guidance.topology = std::make_shared<const Topology>(make_topology(options.topology, world));
   return guidance;

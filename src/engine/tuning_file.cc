@@ -29,6 +29,12 @@ bool is_there(const fs::path& file) {
   return there;
 }
 
+[[noreturn]] void refuse_to_write(const fs::path& file, const std::error_code& why) {
+  throw Error(ErrorKind::config, fmt::format("cannot write the tuning table {} ({}); make its folder writable, or name "
+                                             "another file",
+                                             file.string(), why.message()));
+}
+
 // A lock on the folder, since the file itself is replaced by another one, and one beside it would stay there. Where the
 // file system has none for folders, or somebody holds it for long, there is none: what two then write at once is
 // whole, but one of them is lost.
@@ -42,7 +48,10 @@ Fd lock_folder_of(const fs::path& file) {
 
 }  // namespace
 
-TuningTable read_if_there(const fs::path& file) { return TuningTable::parse(text_if_there(file), file.string()); }
+TuningTable read_to_complete(const fs::path& file) {
+  if (const std::error_code problem = check_named(file)) refuse_to_write(file, problem);
+  return TuningTable::parse(text_if_there(file), file.string());
+}
 
 std::string tuning_text(const fs::path& file) {
   WholeFile read = read_whole(file);
@@ -56,19 +65,14 @@ std::string tuning_text(const fs::path& file) {
 std::string text_if_there(const fs::path& file) { return is_there(file) ? tuning_text(file) : ""; }
 
 void complete(const fs::path& file, const std::function<RowsByKind(const TuningTable&)>& rows) {
-  const auto refuse = [&](const std::error_code& why) {
-    throw Error(ErrorKind::config, fmt::format("cannot write the tuning table {} ({}); make its folder writable, or "
-                                               "name another file",
-                                               file.string(), why.message()));
-  };
   const fs::path target = followed(file);
-  if (target.empty()) refuse(std::make_error_code(std::errc::too_many_symbolic_link_levels));
+  if (target.empty()) refuse_to_write(file, std::make_error_code(std::errc::too_many_symbolic_link_levels));
   const Fd lock = lock_folder_of(target);
   std::string text = text_if_there(target);
   const RowsByKind all = rows(TuningTable::parse(text, target.string()));
   if (all.empty()) return;
   for (const std::vector<TuningRow>& kind : all) text = with_rows(text, kind);
-  if (const std::error_code problem = write_whole(target, text)) refuse(problem);
+  if (const std::error_code problem = write_whole(target, text)) refuse_to_write(file, problem);
 }
 
 }  // namespace ranvier::engine

@@ -10,11 +10,11 @@
 
 namespace ranvier::engine {
 
-// What it says; nothing where there is no file yet. Throws Error{config} where that cannot be seen, and as
-// TuningTable::read does.
-TuningTable read_if_there(const std::filesystem::path& file);
+// What it says; nothing where there is no file yet. Throws Error{config} where that cannot be seen, or what is learned
+// could not be written there, and as TuningTable::read does.
+TuningTable read_to_complete(const std::filesystem::path& file);
 
-// The same as the text that it stands in.
+// What it says as the text that it stands in, nothing where there is no file yet.
 std::string text_if_there(const std::filesystem::path& file);
 
 // That of a file that has to be there. Throws Error{config} where it cannot be read; what it says is not looked at.

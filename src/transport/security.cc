@@ -32,11 +32,23 @@ namespace {
 
 constexpr std::string_view prefix = "ranvier-job-key-1 ";
 
+// What somebody gave in place of the file that it is in, of which nothing may be shown: errors go to logs and other
+// hosts.
+void refuse_contents(std::string_view what, const std::filesystem::path& file) {
+  const std::string& text = file.native();
+  if (text.find("-----BEGIN") == text.npos && text.find('\n') == text.npos) return;
+  throw Error(ErrorKind::config, fmt::format("what is given as the file of the {0} is the text of one and no path: "
+                                             "name the file, and where that was a key, make a new one, since others "
+                                             "of this host may have read it there",
+                                             what));
+}
+
 [[noreturn]] void refuse(const std::filesystem::path& file, std::string_view why) {
   if (has_job_key(file.native()))
     throw Error(ErrorKind::config,
                 "what is given as the key's file is a key: others of this host may have read it there; make a new one "
                 "in a file (ranvier key new > job.key) and name that");
+  refuse_contents("job key", file);
   throw Error(ErrorKind::config, fmt::format("the key file '{}' {}", file.string(), why));
 }
 
@@ -46,6 +58,7 @@ std::string text_of(const ASN1_TIME* time) {
 }
 
 [[noreturn]] void refuse_pem(std::string_view what, const std::filesystem::path& file, std::string_view why) {
+  refuse_contents(what, file);
   throw Error(ErrorKind::config, fmt::format("the {} '{}' cannot be used: {}", what, file.string(), why));
 }
 

@@ -130,6 +130,22 @@ class Failures(ProgramTest):
                 self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
                 self.assertTrue(wait_until(lambda: not list(temporary.iterdir()), 5), "files are left")
 
+    def test_goes_on_behind_nohup_when_its_terminal_is_closed(self):
+        with temporary_folder() as temporary:
+            before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            try:
+                process = self.start_long(temporary)
+            finally:
+                signal.signal(signal.SIGHUP, before)
+            self.addCleanup(process.kill)
+            for one in (process.pid, *children_of(process.pid)):
+                os.kill(one, signal.SIGHUP)
+            with self.assertRaises(subprocess.TimeoutExpired):
+                process.wait(2)
+            self.assertEqual(len(self.ranks_of(process)), 2)
+            process.terminate()
+            process.communicate(timeout=30)
+
     def test_nothing_is_left_when_the_keeper_of_its_ranks_is_killed(self):
         with temporary_folder() as temporary:
             process = self.start_long(temporary)

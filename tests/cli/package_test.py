@@ -89,6 +89,15 @@ class InPackage(ProgramTest):
         self.assertIn(parts, remedy)
         self.assert_sentence(self.run_program("train", RANVIER_PYTHON="/nonexistent"), 1, "nor known to any Python")
 
+    def test_a_folder_that_is_gone_is_what_is_wrong(self):
+        self.add_torch(self.packages, self.torch)
+        self.let_python_find("/nonexistent")
+        gone = self.folder / "gone"
+        gone.mkdir()
+        command = ["sh", "-c", 'rmdir "$PWD"; exec "$0" train --steps 1', str(self.program)]
+        result = subprocess.run(command, env=clean_environment(), cwd=gone, capture_output=True, text=True, timeout=60)
+        self.assert_sentence(result, 1, "the folder in which this runs cannot be used (No such file or directory)")
+
     def test_another_torch_is_refused_wherever_it_is(self):
         elsewhere = self.folder / "elsewhere"
         self.add_torch(elsewhere, "9.14.1+cpu")

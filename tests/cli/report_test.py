@@ -63,6 +63,14 @@ class Report(ProgramTest):
         self.assertEqual([each["seconds_to_target"] for each in loss["rows"]], [6, 6])
         self.assertEqual(loss["target"], {"of": "loss", "value": 0.5})
 
+    def test_no_file_commands_the_terminal(self):
+        coloured = trained([0.5], [0.9, 0.9])
+        coloured["settings"]["sync"] = "\x1b[31mred\nline"
+        result = run("report", str(self.file("plain", trained([0.5], [0.9, 0.9]))), str(self.file("na\x1b[31m\nme", coloured)))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertNotIn("\x1b", result.stdout)
+        self.assertIn("?[31mred?line", result.stdout)
+
     def test_names_the_bottleneck(self):
         asynchronous = trained([0.5], [0.9, 0.9, 0.1, 0.9], groups=[0, 1, 2, 3])
         older = trained([0.5], [0.9, 0.9])

@@ -38,7 +38,7 @@ TEST(TuningFile, KeepsWhatPeopleWroteBesideTheRows) {
   std::ofstream(file) << "# mine\nbroadcast tcp 4 max binomial_tree  # by hand\n";
   complete(file, one_row);
   EXPECT_THAT(text_of(file), testing::HasSubstr("# mine\nbroadcast tcp 4 max binomial_tree  # by hand\n"));
-  EXPECT_EQ(read_if_there(file).rows().size(), 2U);
+  EXPECT_EQ(read_to_complete(file).rows().size(), 2U);
 }
 
 TEST(TuningFile, ALinkStaysOneAndItsFileIsWritten) {
@@ -95,8 +95,10 @@ TEST(TuningFile, APipeOrADeviceIsNoTable) {
 TEST(TuningFile, WhatTheFileSystemRefusesIsAnErrorWithARemedy) {
   const support::TemporaryFolder folder;
   const fs::path too_long = folder.path() / std::string(300, 'x');
-  EXPECT_THAT(refusal([&] { read_if_there(too_long); }), testing::HasSubstr("name another file"));
+  EXPECT_THAT(refusal([&] { read_to_complete(too_long); }), testing::HasSubstr("name another file"));
   EXPECT_THAT(refusal([&] { complete(too_long, one_row); }), testing::HasSubstr("name another file"));
+  EXPECT_THAT(refusal([&] { read_to_complete(folder.path() / "none" / "tuning.txt"); }),
+              testing::HasSubstr("make its folder writable"));
   fs::create_symlink("loop", folder.path() / "loop");
   EXPECT_THAT(refusal([&] { complete(folder.path() / "loop" / "tuning.txt", one_row); }),
               testing::HasSubstr("name another file"));

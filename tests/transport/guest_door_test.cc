@@ -6,6 +6,7 @@
 #include <malloc.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -20,6 +21,7 @@
 
 #include "base/socket.h"
 #include "ranvier/guest_service.h"
+#include "support/certificates.h"
 #include "transport/strangers.h"
 
 namespace ranvier {
@@ -45,7 +47,8 @@ class GuestDoor : public ::testing::Test {
     if (const std::string why = missing_guest_service(); !why.empty()) GTEST_SKIP() << why;
   }
 
-  void begin_to_serve(const GuestLimits& limits = {}, const std::string& ip = "127.0.0.1", std::size_t values = count) {
+  void begin_to_serve(const GuestLimits& limits = {}, const std::string& ip = "127.0.0.1", std::size_t values = count,
+                      const SecurityOptions& security = {.insecure = true}) {
     service_ = guest_service({.parameters = values,
                               .guests = 64,
                               .pull =
@@ -54,7 +57,7 @@ class GuestDoor : public ::testing::Test {
                                     std::memcpy(into.data(), parameters.data(), parameters.size());
                                   },
                               .push = [this](Rank, const GuestCalls::Push&, std::span<const float>) { ++pushes_; }},
-                             {.interface_address = ip, .security = {.insecure = true}, .limits = limits});
+                             {.interface_address = ip, .security = security, .limits = limits});
   }
   void serve(const GuestLimits& limits = {}, const std::string& ip = "127.0.0.1") {
     begin_to_serve(limits, ip);
@@ -183,6 +186,23 @@ TEST_F(GuestDoor, WhoSpeaksAnotherLanguageDisturbsNobody) {
     EXPECT_NE(end_push(*caller, begin_push(*caller)), "") << round;
   }
   EXPECT_EQ(pushes_, 3) << "of those that are guests";
+}
+
+TEST_F(GuestDoor, StrangersFillNoLog) {
+  support::Certificates certificates;
+  certificates.add("rank", "ours");
+  testing::internal::CaptureStderr();
+  begin_to_serve({}, "127.0.0.1", count, certificates.options("rank"));
+  service_->open();
+  const std::string said = "GET / HTTP/1.1\r\n\r\n";
+  for (int i = 0; i < 100; ++i) {
+    const Fd one = stranger("127.0.0.1", service_->port());
+    send(one.get(), said.data(), said.size(), MSG_NOSIGNAL);
+    EXPECT_TRUE(is_shown_out(one, patience)) << i;
+  }
+  service_.reset();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_LT(std::ranges::count(log, '\n'), 20) << log;
 }
 
 TEST_F(GuestDoor, CallsOfTooManyAreRefusedByASentence) {

@@ -348,6 +348,14 @@ TEST(JobKey, InPlaceOfItsFileIsRefusedAndNotShown) {
     EXPECT_EQ(said.find(digits), said.npos);
     EXPECT_EQ(config_refusal([&] { fingerprint({.key_file = given}); }), said);
   }
+  const std::string pem = "-----BEGIN PRIVATE KEY-----\nMIIEvsecret\n-----END PRIVATE KEY-----\n";
+  for (const std::string& given : {pem, std::string("MIIEvsecret\nMIIEvsecret")})
+    for (const SecurityOptions& options :
+         {SecurityOptions{.key_file = given}, {.certificate = given, .private_key = given, .authority = given}}) {
+      const std::string said = config_refusal([&] { check_security(options); });
+      EXPECT_THAT(said, HasSubstr("is the text of one and no path"));
+      EXPECT_EQ(said.find("MIIEv"), said.npos);
+    }
 }
 
 TEST(Security, ContradictionsAreRefused) {

@@ -20,6 +20,7 @@
 #include "transport/grpc/guest_door.h"
 #include "transport/grpc/guest_messages.h"
 #include "transport/grpc/guest_turns.h"
+#include "transport/grpc/quiet_log.h"
 #include "transport/grpc/spare_vectors.h"
 #include "transport/module.h"
 
@@ -277,6 +278,7 @@ class Refusal final : public Reactor {
 class Service final : public GuestService, private grpc::CallbackGenericService {
  public:
   Service(GuestCalls calls, const GuestOptions& options) : limits_(options.limits), desk_(std::move(calls)) {
+    keep_log_short();
     Fd listener = listen(options);
     port_ = local_address(listener).port();
     grpc::ServerBuilder builder;
