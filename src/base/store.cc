@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -45,14 +46,25 @@ bool is_there(const fs::path& path) {
                           key, waited.count(), path.string(), problem));
 }
 
+std::string_view remedy(const std::error_code& problem) {
+  switch (problem.value()) {
+    case ENOSPC:
+    case EDQUOT:
+      return "free some space there, or name a directory elsewhere for the store";
+    case ENOENT:
+      return "keep the store's directory until all ranks have ended";
+    case EMFILE:
+      return "allow this process more open files (ulimit -n)";
+    case EFBIG:
+      return "allow this process larger files (ulimit -f)";
+    default:
+      return "name a directory for the store in which every rank may write files";
+  }
+}
+
 [[noreturn]] void throw_unwritable(const fs::path& file, const std::error_code& problem) {
-  const bool is_full = problem == std::errc::no_space_on_device || problem.value() == EDQUOT;
-  const bool is_gone = problem == std::errc::no_such_file_or_directory;
   throw Error(ErrorKind::config,
-              fmt::format("cannot write {} ({}); {}", file.string(), problem.message(),
-                          is_full   ? "free some space there, or name a directory elsewhere for the store"
-                          : is_gone ? "keep the store's directory until all ranks have ended"
-                                    : "name a directory for the store in which every rank may write files"));
+              fmt::format("cannot write {} ({}); {}", file.string(), problem.message(), remedy(problem)));
 }
 
 // Keys become file names: anything but letters, digits, '-' and '_' is written as %XX, so that '/' stays one file.

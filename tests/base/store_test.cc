@@ -232,7 +232,7 @@ TEST(FileStore, SaysWhyItCannotWriteAndWhatHelps) {
     signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &limit);
     const std::string sentence = support::refusal([&] { store->set("key", large); }, ErrorKind::config);
-    return sentence.find("key (File too large); name a directory") != std::string::npos;
+    return sentence.find("key (File too large); allow this process larger files (ulimit -f)") != std::string::npos;
   }));
   std::filesystem::remove_all(folder.path() / "store");
   EXPECT_THAT(support::refusal([&] { store->set("key", "value"); }, ErrorKind::config),
@@ -288,6 +288,23 @@ TEST(FileStore, LetsOnlyThisUserReadItsFiles) {
     ++files;
   }
   EXPECT_GE(files, 2U);
+}
+
+TEST(FileStore, NamesTheLimitOfItsProcessThatItMeets) {
+  const TemporaryFolder folder;
+  const auto store = file_store(folder.path());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{3, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::string said;
+  try {
+    store->set("key", "value");
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(said, HasSubstr("allow this process more open files (ulimit -n)"));
 }
 
 TEST(FileStore, OfARelativePathStaysWhereItWasMade) {
