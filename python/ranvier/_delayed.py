@@ -59,6 +59,11 @@ class Delayed:
         if self._changes is not None:
             self._changes.follow(table)
 
+    def meet(self) -> None:
+        """As that of fragments."""
+        if self._changes is not None:
+            self._changes.meet()
+
     def end(self) -> None:
         """One that is under way comes too late."""
         self._is_under_way = False

@@ -93,6 +93,13 @@ class Fragments:
         if self._coded:
             self._coded[0].follow(table)
 
+    def meet(self) -> None:
+        """Where all end: who waits for an average that others never begin is told that these run something else, if the group is
+        of ranvier's. (By other kinds, threads would wait here, too.)"""
+        device = self._parameters[0].device
+        if _library.is_ours(self._team.group, device.type):
+            self._thread.submit(lambda: self._team.told_by_each([0], device))
+
     def end(self) -> None:
         self._thread.end()
 

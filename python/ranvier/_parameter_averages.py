@@ -107,6 +107,11 @@ class ParameterAverages:
             if each is not None:
                 each.follow(table)
 
+    def meet_under_way(self) -> None:
+        """Where training ends: whoever waits for an average that others will never begin is told so."""
+        if self._under_way is not None:
+            self._under_way.meet()
+
     def end_under_way(self) -> None:
         if self._under_way is not None:
             self._under_way.end()

@@ -50,6 +50,13 @@ class Team:
             for flat in self._together(tensors):
                 dist.broadcast(flat, self.ranks[0], group=self.group)
 
+    def told_by_each(self, numbers: list[int], device: torch.device) -> list[list[int]]:
+        """The numbers that each of the ranks gives, as many."""
+        given = torch.tensor(numbers * len(self.ranks), device=device)
+        told = torch.empty_like(given)
+        dist.all_to_all_single(told, given, group=self.group)
+        return [each.tolist() for each in told.split(len(numbers))]
+
     @staticmethod
     def _together(tensors: list[Tensor]) -> Iterator[Tensor]:
         """Those of one type and device, one behind the other, whose values are theirs afterwards. In the order of their
@@ -101,6 +108,18 @@ class Teams:
         parts = self.speakers(inside, level)
         spoken_for = sum(samples[rank] for rank in members if inner[rank] == inner[self._rank])
         return spoken_for * parts / sum(samples[rank] for rank in members)
+
+    def told_by_all(self, numbers: list[int], device: torch.device) -> list[list[int]]:
+        """Those of each rank, through every group in which this one averages: by an all_to_all, which no average there is made
+        of, so that a rank that is in one is not taken for one that tells. Level by level, and those who speak for others first,
+        as all do: nobody waits for one who waits for him elsewhere."""
+        told, through = [numbers], list[dist.ProcessGroup]()
+        for teams in zip(self.leaders[1:], self.whole[1:], strict=True):
+            for team in teams:
+                if team is not None and len(team.ranks) > 1 and team.group not in through:
+                    through.append(team.group)
+                    told = team.told_by_each(numbers, device)
+        return told
 
     def _form(self, groups: list[int], taking_part: Iterable[int], name: str) -> Team | None:
         """The members make it, level by level: nobody waits for one who waits for him elsewhere."""

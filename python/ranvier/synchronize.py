@@ -23,7 +23,7 @@ from torch.distributed.algorithms.join import JoinHook
 
 from ranvier import _library
 from ranvier._agreement import given_by_all, telling_others
-from ranvier._asked import Asked
+from ranvier._asked import PARAMETERS, Asked
 from ranvier._attachment import (
     Attached,
     Everybody,
@@ -184,6 +184,7 @@ class Synchronization(Attached):
         self.spec, self.compress = sync, compress
         self.step = 0  # complete ones
         self._begins = True  # until the first one of all
+        self._averages = 0  # that everybody has been asked for since
         self._traffic = Traffic()
         self.decisions: list[tuple[int, str, str]] = []  # of 'auto': behind so many steps, the policy, and why
         self._made: list[dist.ProcessGroup] = []  # by attach(), for this
@@ -306,7 +307,9 @@ class Synchronization(Attached):
             attached.discard(self._optimizer)
 
     def _bring_together(self) -> None:
-        self._between.carry_out(map(Asked._make, self._policy.ended()), self.step, closes=True)
+        closing = [Asked._make(each) for each in self._policy.ended()]
+        self._require_same_averages(len(closing))
+        self._between.carry_out(closing, self.step, closes=True)
         self._gradients.realign()
         self._between.average_buffers()
         self._between.end_under_way()
@@ -428,6 +431,7 @@ class Synchronization(Attached):
         if self._auto and self._uneven.trains:
             self._auto.computing.has_gradients()
         levels = [asked.level for asked in map(Asked._make, self._policy.step_begins(self.step))]
+        self._averages += levels.count(self._teams.last)
         scaled, averaged = self._gradients.average(levels, self._scaling.found is not None)
         if scaled:
             self._scaling.leave_out(averaged)
@@ -442,6 +446,23 @@ class Synchronization(Attached):
                     "checkpoint on all ranks, each rank's own, or on none"
                 )
 
+    def _require_same_averages(self, closing: int) -> None:
+        """Raises ValueError where ranks have been asked for different averages: what closes training would be taken for one of
+        those by ranks that are still in a step. How many steps lie behind the last one makes no difference."""
+        why = f"rank {self._rank} calls finish() behind step {self.step}"
+        remedy = "let every rank take as many steps, or train inside torch's Join([sync])"
+        mine = [self.step, self._averages, closing]
+        try:
+            self._between.meet_under_way()
+            told = self._teams.told_by_all(mine, self.join_device)
+        except RuntimeError as error:
+            if any(words in str(error) for words in ("the ranks disagree", "Timed out")):  # ranvier's, and gloo's
+                raise ValueError(f"{why}, where others are in a step or do not come: {remedy} ({error})") from error
+            raise
+        for rank, theirs in enumerate(told):
+            if theirs[1:] != mine[1:]:
+                raise ValueError(f"{why} and rank {rank} behind step {theirs[0]}, with averages of all between: {remedy}")
+
     def _after_step(self) -> None:
         self.step += 1
         by_gradients, last = self._gradients.level, self._teams.last
@@ -450,6 +471,7 @@ class Synchronization(Attached):
             self._uneven.tell(last, 0)  # a shadow of those who train, their rate
         self._gradients.step_ends(self.step)
         asked = [Asked._make(each) for each in self._policy.step_ended(self.step, rate_of(self._optimizer))]
+        self._averages += sum(each.what != PARAMETERS or each.level == last for each in asked)
         spread = self._between.carry_out(asked, self.step)
         if by_gradients == last:
             self._between.agree()

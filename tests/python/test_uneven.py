@@ -365,3 +365,49 @@ def with_long_gradients(rank, world):
 def test_gradients_may_be_of_another_type_than_parameters():
     for *half, joined in on_ranks(2, with_long_gradients, backend="gloo"):
         assert half == [[[-1.0] * 3] * 2] * 3 and joined == [[-2.0] * 3] * 2
+
+
+def with_steps(rank, world, spec, steps):
+    net = nn.Linear(3, 1, bias=False)
+    nn.init.constant_(net.weight, 10.0)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    sync = ranvier.attach(net, optimizer, spec)
+    why = ""
+    try:
+        for _ in range(steps[rank]):
+            net.weight.grad = torch.ones_like(net.weight)
+            optimizer.step()
+        sync.finish()
+    except (ValueError, RuntimeError) as error:
+        why = f"{type(error).__name__}: {error}"
+    return why, flat(net)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+@pytest.mark.parametrize(
+    ("spec", "steps", "all_end"),
+    [
+        ("diloco:3", (5, 6), False),
+        ("slowmo:3", (6, 5), False),
+        ("bsp", (2, 3), False),
+        ("local:3,delay=2", (5, 9), False),
+        ("local:3,delay=2", (5, 6), True),
+        ("local:3", (6, 7), True),
+    ],
+)
+def test_no_rank_takes_the_end_of_another_for_an_average(backend, spec, steps, all_end):
+    """Where it waits for one in a step (`all_end` says that none does) only ranvier's groups tell that at once."""
+    outcomes = on_ranks(2, with_steps, spec, steps, backend=backend, group_timeout=3)
+    for rank, (why, weights) in enumerate(outcomes):
+        if all_end or steps[rank] < steps[1 - rank]:
+            assert why.startswith(f"ValueError: rank {rank} calls finish() behind step {steps[rank]}"), why
+            assert "let every rank take as many steps, or train inside torch's Join" in why
+        assert why, outcomes
+        assert (weights > 8).all(), weights  # between where replicas have been
+
+
+@pytest.mark.parametrize("spec", ["local:3", "diloco:3"])
+def test_steps_behind_the_last_average_may_differ(spec):
+    (why, one), (whys, other) = on_ranks(2, with_steps, spec, (4, 5), backend="gloo")
+    assert (why, whys) == ("", "")
+    assert torch.equal(one, other)
