@@ -57,6 +57,15 @@ double agreed_momentum(Communicator& comm, const SyncPolicy& policy, double own)
 
 double sum(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
 
+// Samples need be no whole numbers; of these only the ratio counts.
+std::vector<std::size_t> as_shares(const std::vector<double>& samples) {
+  const double all = sum(samples);
+  std::vector<std::size_t> shares;
+  for (const double each : samples)
+    shares.push_back(static_cast<std::size_t>(std::max(1.0, std::round(each / all * 0x1p32))));
+  return shares;
+}
+
 std::vector<int> each_alone(Rank world) {
   std::vector<int> groups(static_cast<std::size_t>(world));
   std::iota(groups.begin(), groups.end(), 0);
@@ -100,6 +109,7 @@ class ByServers final : public OwnPace::Way {
         update_(held_.size()),
         groups_(each_alone(comm.world())),
         shares_(groups_.size(), 1 / static_cast<double>(groups_.size())),
+        shares_of_samples_(groups_.size(), 1),
         momentum_(agreed_momentum(comm, policy, options.momentum)),
         velocity_(momentum_ > 0 ? held_.size() : 0),
         has_velocity_(options.has_velocity),
@@ -194,13 +204,14 @@ class ByServers final : public OwnPace::Way {
     const double all = sum(speeds);
     std::ranges::transform(speeds, shares_.begin(), [&](double each) { return each / all; });
     auto owed = group_->take_owed(update_);
+    shares_of_samples_ = as_shares(gather(comm_, samples_));
     make_group();
     group_->owe(std::move(owed));
     return true;
   }
 
   void make_group() {
-    group_.emplace(comm_, server_, groups_, std::vector<std::size_t>(groups_.size(), 1),
+    group_.emplace(comm_, server_, groups_, shares_of_samples_,
                    AsyncGroupOptions{.momentum = {momentum_, velocity_},
                                      .pool = pool_,
                                      .answer = group_rule_ ? Answer::next_step : Answer::now});
@@ -214,11 +225,12 @@ class ByServers final : public OwnPace::Way {
   std::vector<float> update_;
   std::vector<int> groups_;
   std::vector<double> shares_;
-  const double momentum_;        // of the optimizer
-  std::vector<float> velocity_;  // what its group pushed last, before it looked ahead
-  const bool has_velocity_;      // which the optimizer came with
-  double samples_;               // of a step of this rank
-  double all_samples_;           // of everybody's, as of when they last met
+  std::vector<std::size_t> shares_of_samples_;  // of each rank, as of when groups were formed
+  const double momentum_;                       // of the optimizer
+  std::vector<float> velocity_;                 // what its group pushed last, before it looked ahead
+  const bool has_velocity_;                     // which the optimizer came with
+  double samples_;                              // of a step of this rank
+  double all_samples_;                          // of everybody's, as of when they last met
   const std::shared_ptr<replica::TeamPool> pool_;
   std::optional<AsyncGroup> group_;  // outlives the server, whose answer may be under way into its memory
   ParameterServer server_;

@@ -501,3 +501,45 @@ def test_who_attaches_more_than_32_bits_is_warned():
     first, second = on_ranks(2, of_two_types, backend="gloo")
     assert [len(each) for each in first] == [1, 0, 0] and "'async' carries and keeps 32 bits" in first[0][0]
     assert second == [[], [], []], "rank 0 speaks for all"
+
+
+MOMENTUM, RATE = 0.9, 0.01
+
+
+def behind_ten_steps(rank, world, samples):
+    """The first push of each new group, of a gradient of 1; and the momentum that each rank has brought into its group."""
+    net = nn.Linear(4, 1, bias=False)
+    nn.init.constant_(net.weight, 2.0)
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=MOMENTUM)
+    sync = ranvier.attach(net, optimizer, "group", samples=samples[rank])
+    for _ in range(10):
+        net(torch.zeros(1, 4))  # from where computing counts
+        time.sleep((0.01 if rank % 2 else 0.06) * samples[rank])
+        net.weight.grad = torch.full_like(net.weight, 1.0 + 10 * (rank // 2))
+        optimizer.step()
+    brought = optimizer.state[net.weight]["momentum_buffer"][0, 0].item()
+    sync.meet()
+    groups, start = sync.groups, net.weight.detach()[0, 0].item()
+    moved = 0.0
+    for group in sorted(set(groups)):
+        if groups[rank] == group:
+            net.weight.grad = torch.ones_like(net.weight)
+            optimizer.step()
+            moved = start - net.weight.detach()[0, 0].item()
+        dist.barrier()
+    sync.finish()
+    return groups, brought, moved
+
+
+def test_momenta_of_a_new_group_count_by_samples():
+    samples = [1, 1, 4, 4]
+    outcomes = on_ranks(4, behind_ten_steps, samples, backend="gloo")
+    groups = outcomes[0][0]
+    assert groups == [1, 0, 1, 0]
+    for rank, (_, _, moved) in enumerate(outcomes):
+        members = [other for other in range(4) if groups[other] == groups[rank]]
+        share = {other: samples[other] / sum(samples[each] for each in members) for other in members}
+        before = sum(share[other] * outcomes[other][1] for other in members)
+        now = MOMENTUM * before + 1
+        pushed = (1 + MOMENTUM) * 1 + MOMENTUM**2 * now
+        assert moved == pytest.approx(RATE * sum(samples[each] for each in members) / sum(samples) * pushed, rel=1e-3)
