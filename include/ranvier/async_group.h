@@ -72,9 +72,14 @@ class AsyncGroup {
   // exchange: 0 samples of those who rest, who wait here for what the others do; 0 in all once nobody has any.
   struct Brought {
     double samples = 0;
-    double rate = 0;  // of learning, the mean by samples
+    double rate = 0;        // of learning, the mean by samples
+    bool all_know = false;  // who has any, their velocities
   };
-  Brought bring(double samples, double rate);
+  enum class Knows : bool { nothing, velocity };
+  Brought bring(double samples, double rate, Knows knows = Knows::nothing);
+  // Where all know theirs: the mean of these, each counting as `share`, is what the group pushed last. Nothing for that
+  // of who has no samples.
+  void set_velocity(std::span<const float> velocity, double share);
   // `update`, for which this rank has brought so many of `all` samples, is averaged by these and pushed at their rate,
   // as `share` of a step of everybody's. It has its optimizer's momentum already, whose factor is that of the options
   // where groups are to look ahead.

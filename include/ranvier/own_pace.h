@@ -58,6 +58,9 @@ class OwnPace {
     double rate = 1;     // of learning
     double samples = 1;  // that it used, above 0
     double seconds = 0;  // that computing took, where it is known: `group` compares ranks by it
+    // What the optimizer's momentum was before, as long as the parameters, in this step's rate: behind steps at a rate
+    // of 0, whose updates tell nothing of it.
+    std::span<const float> velocity = {};
   };
   // The optimizer has changed `parameters` from what the last call has left in them, or from `began` where a program
   // holds them otherwise: they become what to go on from. Returns when this rank may begin its next step.

@@ -43,12 +43,14 @@ struct OwnPaceHandle : torch::CustomClassHolder {
     new std::shared_ptr<Communicator>(comm);
   }
 
-  // In place. `began`: empty where it is what the last call left.
-  void step(const at::Tensor& parameters, const at::Tensor& began, double rate, double samples, double seconds) {
+  // In place. `began`: empty where it is what the last call left; `velocity`: OwnPace::Step.
+  void step(const at::Tensor& parameters, const at::Tensor& began, const at::Tensor& velocity, double rate,
+            double samples, double seconds) {
     require_no_fork_since(forks_, comm->rank());
     translating_errors([&] {
-      pace->step({.rate = rate, .samples = samples, .seconds = seconds}, span_of<float>(parameters, -1, "step"),
-                 span_of<float>(began, -1, "step"));
+      pace->step(
+          {.rate = rate, .samples = samples, .seconds = seconds, .velocity = span_of<float>(velocity, -1, "step")},
+          span_of<float>(parameters, -1, "step"), span_of<float>(began, -1, "step"));
     });
   }
   void set_samples(double samples) {

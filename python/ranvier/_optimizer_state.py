@@ -37,6 +37,18 @@ def heavy_ball(optimizer: torch.optim.Optimizer) -> float:
     return found.pop() if len(found) == 1 else 0.0
 
 
+def momenta_of(optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> list[Tensor]:
+    """Those that torch.optim.SGD keeps now, zeros where it keeps none yet: copies."""
+    kept = [optimizer.state.get(p, {}).get("momentum_buffer") for p in parameters]
+    return [torch.zeros_like(p) if buffer is None else buffer.clone() for p, buffer in zip(parameters, kept, strict=True)]
+
+
+def in_rate(optimizer: torch.optim.Optimizer, parameters: list[Tensor], momenta: list[Tensor], rate: float) -> list[Tensor]:
+    """Each by its own rate of learning, as a share of `rate`."""
+    rates = {id(p): float(each["lr"]) for each in optimizer.param_groups for p in each["params"]}
+    return [momentum.mul_(rates[id(p)] / rate) for p, momentum in zip(parameters, momenta, strict=True)]
+
+
 def begin_with_state(optimizer: torch.optim.Optimizer, everybody: Everybody, shares_gradients: bool) -> None:
     """What rank 0's optimizer remembers becomes what those remember that have nothing; and of all where ranks share gradients,
     since replicas stay equal only then. Every rank calls."""

@@ -38,7 +38,7 @@ from ranvier._computing import Computing, Watch
 from ranvier._followed_plan import FollowedPlan, PlanChange
 from ranvier._groups import chosen
 from ranvier._memory import zeros
-from ranvier._optimizer_state import begin_with_state, heavy_ball
+from ranvier._optimizer_state import begin_with_state, heavy_ball, in_rate, momenta_of
 from ranvier.plans import Plan
 
 
@@ -107,6 +107,8 @@ class OwnPace(Attached):
         self._pace: Any = None  # from the first step on, which begins from what the model holds then
         self._began = zeros()  # what the model holds, where that is not what ranks tell one another
         self._residual: Tensor | None = None  # of a checkpoint
+        self._rests = False  # whether the last step was at a rate of 0, of which updates tell no momentum
+        self._momenta: list[Tensor] = []  # before this step, behind such a one
         self._seen = 0.0  # samples of this rank since buffers were averaged
         self._computing = Computing(self._parameters[0].device)
         self._running: tuple[float, int] | None = None  # since when, and behind which step, ranks have not met
@@ -227,6 +229,7 @@ class OwnPace(Attached):
             return None
         self._require_no_others()
         self._begin()
+        self._momenta = momenta_of(optimizer, self._parameters) if self._rests else []
         closure = closure_in(args, kwargs)
         if closure is None:
             self._computing.has_gradients()
@@ -247,7 +250,11 @@ class OwnPace(Attached):
         if self._world > 1:
             values, took = flat(self._parameters), self._computing.took()
             rate = rate_of(self._optimizer)
-            self._pace.step(values, self._began, rate, self._samples, took[-1] if took else 0.0)
+            velocity = zeros()
+            if self._momenta and rate > 0:
+                velocity = flat(in_rate(self._optimizer, self._parameters, self._momenta, rate))
+            self._pace.step(values, self._began, velocity, rate, self._samples, took[-1] if took else 0.0)
+            self._rests, self._momenta = rate == 0 and heavy_ball(self._optimizer) > 0, []
             self._hold(values)
         self._computing.step_ends()
         if self._running is None:  # the first one behind a meeting may have waited for whatever a program does there

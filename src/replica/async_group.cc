@@ -94,11 +94,12 @@ void AsyncGroup::exchange(std::span<float> gradient, double rate, std::span<floa
        parameters);
 }
 
-AsyncGroup::Brought AsyncGroup::bring(double samples, double rate) {
-  std::array<double, 2> sums{samples, samples * rate};
+AsyncGroup::Brought AsyncGroup::bring(double samples, double rate, Knows knows) {
+  const bool knows_none = samples > 0 && knows == Knows::nothing;
+  std::array<double, 3> sums{samples, samples * rate, knows_none ? 1.0 : 0.0};
   if (comm_ != nullptr) among_members(server_, [&] { comm_->all_reduce(sums, {.timeout = replica::longest_wait}); });
   if (sums[0] <= 0) settle();
-  return {.samples = sums[0], .rate = sums[0] > 0 ? sums[1] / sums[0] : 0};
+  return {.samples = sums[0], .rate = sums[0] > 0 ? sums[1] / sums[0] : 0, .all_know = sums[0] > 0 && sums[2] == 0};
 }
 
 void AsyncGroup::exchange(std::span<float> update, double samples, const Brought& all, double share,
@@ -140,9 +141,13 @@ void AsyncGroup::pay(std::span<float> gradient) {
 // Members that come from several groups bring several, and would each begin the next step somewhere else.
 void AsyncGroup::share_momentum() {
   if (momentum_.velocity.empty() || group_ == 0) return;
-  const auto weight = static_cast<float>(static_cast<double>(of_members_[place_]) / static_cast<double>(group_));
-  for (float& each : momentum_.velocity) each *= weight;
-  among_members(server_, [&] { comm_->all_reduce(momentum_.velocity); });
+  set_velocity(momentum_.velocity, static_cast<double>(of_members_[place_]) / static_cast<double>(group_));
+}
+
+void AsyncGroup::set_velocity(std::span<const float> velocity, double share) {
+  for (std::size_t i = 0; i < momentum_.velocity.size(); ++i)
+    momentum_.velocity[i] = velocity.empty() ? 0 : static_cast<float>(share) * velocity[i];
+  if (comm_ != nullptr) among_members(server_, [&] { comm_->all_reduce(momentum_.velocity); });
 }
 
 void AsyncGroup::average(std::span<float> gradient, double samples, double of_group) {

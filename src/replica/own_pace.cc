@@ -124,7 +124,7 @@ class ByServers final : public OwnPace::Way {
     const auto& before = began.empty() ? std::span<const float>(held_) : began;
     for (std::size_t i = 0; i < update_.size(); ++i) update_[i] = before[i] - parameters[i];
     samples_ = step.samples;
-    push(step.samples, step.rate);
+    push(step.samples, step.rate, step.velocity);
     if (group_rule_ && step.seconds > 0) recent_.add(step.seconds / step.samples);
     if (group_rule_ && !looked_ && ++steps_ == steps_to_measure) form_first_groups();
     std::ranges::copy(held_, parameters.begin());
@@ -167,8 +167,10 @@ class ByServers final : public OwnPace::Way {
 
  private:
   // update_, of so many samples, with those of this rank's group. False where none of them has any.
-  bool push(double samples, double rate) {
-    const auto all = group_->bring(samples, rate);
+  bool push(double samples, double rate, std::span<const float> velocity = {}) {
+    using Knows = AsyncGroup::Knows;
+    const bool knows = !velocity_.empty() && velocity.size() == velocity_.size();
+    const auto all = group_->bring(samples, rate, knows ? Knows::velocity : Knows::nothing);
     if (all.samples <= 0) return false;
     // A rate of 0 leaves optimizers in place, and nothing to divide; what a codec owes is of the rates before.
     if (all.rate > 0) rate_ = all.rate;
@@ -176,6 +178,7 @@ class ByServers final : public OwnPace::Way {
     for (float& each : update_) each = static_cast<float>(each / rate_);
     // As if that had always been what it is.
     if (exchanges_ == 0 && has_velocity_) std::copy_n(update_.begin(), velocity_.size(), velocity_.begin());
+    if (all.all_know) group_->set_velocity(velocity, samples / all.samples);
     group_->exchange(update_, samples, brought, std::min(1.0, all.samples / all_samples_), held_);
     ++exchanges_;
     return true;

@@ -543,3 +543,32 @@ def test_momenta_of_a_new_group_count_by_samples():
         now = MOMENTUM * before + 1
         pushed = (1 + MOMENTUM) * 1 + MOMENTUM**2 * now
         assert moved == pytest.approx(RATE * sum(samples[each] for each in members) / sum(samples) * pushed, rel=1e-3)
+
+
+RATES = [0.0, 0.1, 0.2, 0.0, 0.0, 0.3, 0.1]
+
+
+def with_rests(rank, world):
+    net = nn.Linear(5, 1)
+    groups = [{"params": [net.weight]}, {"params": [net.bias], "lr": 0.0}]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.5)
+    for parameter in net.parameters():
+        nn.init.constant_(parameter, 8)
+    sync = ranvier.attach(net, optimizer, "async:staleness=0")
+    for step, rate in enumerate(RATES):
+        optimizer.param_groups[0]["lr"], optimizer.param_groups[1]["lr"] = rate, rate / 2
+        for parameter in net.parameters():
+            parameter.grad = torch.full_like(parameter, (1.0 + step) * (1 + rank))
+        optimizer.step()
+    sync.finish()
+    return [parameter.detach().flatten() for parameter in net.parameters()]
+
+
+def test_momentum_goes_on_in_steps_at_a_rate_of_zero():
+    u, moved = 0.0, 0.0  # by a gradient of 1, 2, …
+    for step, rate in enumerate(RATES):
+        u = 0.5 * u + 1 + step
+        moved += rate * (1 + step + 0.5 * u)
+    for weight, bias in on_ranks(2, with_rests, backend="gloo"):
+        assert torch.allclose(weight, torch.full((5,), 8 - moved * (1 + 2) / 2))
+        assert torch.allclose(bias, torch.full((1,), 8 - moved / 2 * (1 + 2) / 2)), bias
