@@ -3,12 +3,16 @@ streams of its own, none of which waits for another by itself."""
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+
+
+_own = threading.local()  # streams, by device
 
 
 class Behind:
@@ -21,10 +25,14 @@ class Behind:
         self._event = None if self._module is None else self._module.current_stream(device).record_event()
 
     def a_stream(self) -> AbstractContextManager[Any]:
-        """Makes a stream that comes after all that the current one of the calling thread, which may be another."""
+        """One of the calling thread's own, which comes after what this is behind, on whatever thread that was."""
         if not self.devices:
             return nullcontext()
-        stream = self._module.Stream(self._device)
+        # Not a new one each time: torch hands out 32 in turn, and keeps what was freed on each for that one alone.
+        own = vars(_own)
+        if str(self._device) not in own:
+            own[str(self._device)] = self._module.Stream(self._device)
+        stream = own[str(self._device)]
         stream.wait_event(self._event)
         context: AbstractContextManager[Any] = self._module.stream(stream)
         return context
