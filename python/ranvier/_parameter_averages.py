@@ -135,11 +135,11 @@ class ParameterAverages:
 
     def require_state(self, state: dict[str, Any]) -> None:
         """Raises ValueError for that of another model or rank."""
+        if self._compress != "none":  # who speaks for nobody keeps no anchor
+            require_same_part(state["coded"], self._coded)
         anchor, momentum = self._since_agreed()
         if [t.shape for t in (*state["anchor"], *state["momentum"])] != [t.shape for t in (*anchor, *momentum)]:
             raise ValueError("the state is of a model whose trained parameters have other sizes: attach the same")
-        if self._compress != "none":
-            require_same_part(state["coded"], self._coded)
         if self._coded is not None and state["coded"] is not None:
             require_records(state["coded"]["kept"], self._parameters, self._compress)
 

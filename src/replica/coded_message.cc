@@ -11,16 +11,14 @@
 
 namespace ranvier::replica {
 
-std::unique_ptr<const Codec> codec_of_messages(std::string_view spec) {
+std::unique_ptr<const Codec> codec_of_messages(std::string_view spec, std::string_view with, std::string_view such) {
   ExchangePlan plan = plan_exchange(spec);
   if (!plan.codes_messages())
     throw Error(
         ErrorKind::usage,
         fmt::format(
-            "'{}' works on what all ranks average together in every step, and with parameter servers and gossip "
-            "each sends its own; take a codec that keeps no more than a residual, such as int8, "
-            "topk:0.01+int8 or eden:1",
-            spec));
+            "'{}' works on what all ranks average together in every step, and with {} each sends its own; take {}",
+            spec, with, such));
   return std::move(plan.codec);
 }
 

@@ -20,8 +20,11 @@
 
 namespace ranvier::replica {
 
-// Throws Error{usage} for a spec that is not of a codec for what one rank sends to another.
-std::unique_ptr<const Codec> codec_of_messages(std::string_view spec);
+// Throws Error{usage} for a spec that is not of a codec for what one rank sends to another: `with` what, and what to
+// take there.
+std::unique_ptr<const Codec> codec_of_messages(
+    std::string_view spec, std::string_view with = "parameter servers",
+    std::string_view such = "a codec that keeps no more than a residual, such as int8, topk:0.01+int8 or eden:1");
 
 class CodedMessages {
  public:

@@ -50,7 +50,8 @@ void demand_enough(const CodedMessages& coding, std::string_view spec) {
 
 std::unique_ptr<const CodedMessages> coding_of_pairs(std::string_view compress) {
   if (compress == "none") return nullptr;
-  auto coding = std::make_unique<const CodedMessages>(codec_of_messages(compress));
+  auto coding = std::make_unique<const CodedMessages>(
+      codec_of_messages(compress, "gossip and ad-psgd", "int4, int8, eden:2 or another codec of every value"));
   demand_enough(*coding, compress);
   return coding;
 }

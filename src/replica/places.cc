@@ -76,8 +76,7 @@ std::vector<Groups> arrange(std::span<const std::string> levels, const std::map<
     if (std::ranges::find(known, level) == known.end())
       throw Error(
           ErrorKind::usage,
-          fmt::format("{}; others are there where the policy names them, as --sync hierarchy:node=1,{}=8,world=64 "
-                      "does",
+          fmt::format("{}; others are there where the policy names them, as hierarchy:node=1,{}=8,world=64 does",
                       unknown_name("level to place", level, known), level));
   std::vector<Groups> groups{blocks(world, world)};
   for (const auto& level : levels) {
@@ -89,8 +88,8 @@ std::vector<Groups> arrange(std::span<const std::string> levels, const std::map<
       groups.push_back(blocks(world, 1));
     else
       throw Error(ErrorKind::usage, fmt::format("nothing says which workers share a '{}'; write --place {}=N for so "
-                                                "many of them",
-                                                level, level));
+                                                "many of them, place=\"{}=N\" in Python",
+                                                level, level, level));
     if (groups.size() > 2) demand_inside(levels[groups.size() - 3], groups[groups.size() - 2], level, groups.back());
   }
   if (std::ranges::any_of(groups.back(), [](int group) { return group != 0; }))

@@ -265,7 +265,7 @@ class Policies(TrainingTest):
             (("--sync", "local:0"), "from 1"),
             (("--sync", "hierarchy:node=1,rack=4,world=8"), "--place rack=N"),
             (("--sync", "node:4", "--place", "node=5"), "1 to 4"),
-            (("--sync", "node:4", "--place", "node=4,rack=2"), "unknown level to place 'rack'", "--sync hierarchy:node=1,rack=8"),
+            (("--sync", "node:4", "--place", "node=4,rack=2"), "unknown level to place 'rack'", "names them, as hierarchy:node=1,rack=8"),
             (("--sync", "auto", "--place", "rack=2"), "unknown level to place 'rack'"),
             (("--sync", "hierarchy:world=4,node=8"), "name 'node' before it"),
             (("--speeds", "1,0"), "--speeds"),

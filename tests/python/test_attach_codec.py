@@ -5,6 +5,7 @@ import copy
 import pytest
 import ranvier
 import torch
+import torch.distributed as dist
 from ranks import on_ranks
 from ranvier._rates import BITS
 from test_synchronize import BATCH, STEPS, flat, network, optimizer_for, train
@@ -418,3 +419,18 @@ def with_other_defaults(rank, world):
 
 def test_what_a_program_makes_its_default_type_and_device_is_its_own():
     assert all(on_ranks(2, with_other_defaults, backend="gloo"))
+
+
+def of_who_speaks_for_nobody(rank, world):
+    net, optimizer = one_parameter()
+    sync = ranvier.attach(net, optimizer, "node:3", place="node=2", compress="int8")
+    states = [None] * world
+    dist.all_gather_object(states, sync.state_dict())
+    with pytest.raises(ValueError, match="the state is of a rank that speaks for others, or of one that does not"):
+        sync.load_state_dict(states[rank ^ 1])
+    sync.finish()
+    return True
+
+
+def test_a_state_of_another_part_in_the_codec_is_called_so():
+    assert all(on_ranks(4, of_who_speaks_for_nobody, backend="gloo"))

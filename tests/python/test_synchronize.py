@@ -457,6 +457,8 @@ def refused(rank, world):
     for codec, spec, optimizer, words in (
         ("int7x", "bsp", sgd, "int8"),
         ("topk:0.01", "gossip", sgd, "take int4, int8"),
+        ("powersgd:2", "gossip", sgd, "with gossip and ad-psgd each sends its own; take int4, int8, eden:2"),
+        ("powersgd:2", "ad-psgd", sgd, "with gossip and ad-psgd each sends its own; take int4, int8, eden:2"),
         ("dgc:0.01", "local:4", sgd, "also averages parameters"),
         ("dgc:0.01", "bsp", optimizer_for("momentum", net), "momentum=0"),
     ):

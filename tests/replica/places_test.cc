@@ -46,12 +46,13 @@ TEST(Places, WhatMakesNoSenseIsRefusedInASentence) {
   EXPECT_THAT(check("node:4", "node="), HasSubstr("'node=' does not place 8 workers"));
   EXPECT_EQ(check("node:4", "node=2,node=4"),
             "the places 'node=2,node=4' say twice how many of 'node' there are; say it once");
-  EXPECT_THAT(check("hierarchy:node=1,rack=2,world=4", "node=4"), HasSubstr("--place rack=N"));
+  EXPECT_THAT(check("hierarchy:node=1,rack=2,world=4", "node=4"),
+              HasSubstr("--place rack=N for so many of them, place=\"rack=N\" in Python"));
   EXPECT_THAT(check("hierarchy:node=1,rack=2,world=4", "node=3,rack=2"), HasSubstr("share a group of 'node'"));
   EXPECT_THAT(check("node:4", "nod=2"), HasSubstr("did you mean 'node'"));
   EXPECT_THAT(check("node:4", "node=4,rack=2"),
               AllOf(HasSubstr("unknown level to place 'rack'"), HasSubstr("One of: node, world;"),
-                    HasSubstr("--sync hierarchy:node=1,rack=8,world=64")));
+                    HasSubstr("names them, as hierarchy:node=1,rack=8,world=64")));
   EXPECT_THAT(check("local:4", "site=2"), HasSubstr("One of: node, world;"));
   EXPECT_EQ(check("local:4", "node=2"), "nothing was refused");
   EXPECT_THAT(check("hierarchy:node=1", "node=2"), HasSubstr("never exchange"));
