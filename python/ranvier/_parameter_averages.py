@@ -222,6 +222,13 @@ class ParameterAverages:
         return self._last + 1 + asked.fragment
 
 
+def is_of_one_rank(state: dict[str, Any]) -> bool:
+    """Whether this state is another one on other ranks: it is of one that has gone on since replicas were one, or keeps what
+    others do not."""
+    *seen, _ = state["seen"]
+    return any(seen) or any(state[each] is not None for each in ("pushes", "fragments", "coded"))
+
+
 def keeps_changes(policy: Any) -> bool:
     """Whether it goes by how far replicas have come since they agreed."""
     return bool(policy.has_outer_step() or policy.wants_spread() or policy.delays_averages())

@@ -49,7 +49,7 @@ from ranvier._groups import chosen, follow_in, gathering, group_like, leave
 from ranvier._momentum import require_no_other
 from ranvier._optimizer_state import begin_with_state, share_state
 from ranvier._own_pace import OwnPace
-from ranvier._parameter_averages import ParameterAverages, are_everybodys, keeps_changes
+from ranvier._parameter_averages import ParameterAverages, are_everybodys, is_of_one_rank, keeps_changes
 from ranvier._remarks import remark_on
 from ranvier._scaling import Scaling
 from ranvier._step_times import StepTimes
@@ -325,12 +325,13 @@ class Synchronization(Attached):
             "compress": self.compress,
             "chosen": self._auto.name if self._auto else "",
             "plan": self._followed.state_dict() if self._followed else None,
+            "rank": (self._rank, self._world) if gradients["coded"] is not None or is_of_one_rank(between) else None,
         }
         return own | gradients | between | {"coded": [gradients["coded"], between["coded"]]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up what state_dict gave. Raises ValueError for that of another policy, model or rank."""
-        if missing := lacking_in(state, self.state_dict().keys() - {"plan", "begun"}):  # of before these were kept
+        if missing := lacking_in(state, self.state_dict().keys() - {"plan", "begun", "rank"}):  # of before these were kept
             raise ValueError(f"this is no state of ranvier.attach, which has '{missing[0]}': load what state_dict() gave")
         if (state["sync"], state["compress"]) != (self.spec, self.compress):
             raise ValueError(
@@ -340,6 +341,9 @@ class Synchronization(Attached):
         gradients, between = (state | {"coded": each} for each in state["coded"])
         self._gradients.require_state(gradients)
         self._between.require_state(between)
+        rank, world = state.get("rank") or (self._rank, self._world)
+        if world == self._world and rank != self._rank:  # of more or fewer ranks there is none for each
+            raise ValueError(f"the state is of rank {rank}, and this is rank {self._rank}: load each rank's own")
         self._between.load_state_dict(between)
         self._gradients.load_state_dict(gradients)
         self.step = state["step"]

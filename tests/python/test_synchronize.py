@@ -659,3 +659,32 @@ def test_who_gives_diloco_over_momentum_or_nodes_on_one_host_is_warned():
     for said, (*case, expected) in zip(first, cases, strict=True):
         assert len(said) == (expected is not None) and all(expected in each for each in said), (case, said)
     assert second == [[] for _ in cases], "rank 0 speaks for all"
+
+
+def of_another_rank(rank, world):
+    """Whether each state of the next rank was taken up; the rank's own always is."""
+    taken = {}
+    for spec, compress, steps in (("local:3", "none", 2), ("local:3", "none", 3), ("bsp", "none", 2), ("bsp", "int8", 2), ("gossip", "none", 1)):
+        net = network()
+        optimizer = optimizer_for("sgd", net)
+        sync = ranvier.attach(net, optimizer, spec, compress=compress)
+        train(net, optimizer, 4 * rank, 4 * rank + 4, range(steps))
+        states = [None] * world
+        dist.all_gather_object(states, sync.state_dict())
+        sync.load_state_dict(states[rank])
+        theirs = states[(rank + 1) % world]
+        sync.load_state_dict({key: value for key, value in theirs.items() if key != "rank"})  # of before it was kept
+        try:
+            sync.load_state_dict(theirs)
+            taken[spec, compress, steps] = True
+        except ValueError as error:
+            assert str(error) == f"the state is of rank {1 - rank}, and this is rank {rank}: load each rank's own"
+            taken[spec, compress, steps] = False
+        other = theirs | {"rank": (2, 3)}
+        sync.load_state_dict(other)
+    return taken
+
+
+def test_the_state_of_another_rank_is_refused_where_ranks_differ():
+    for taken in on_ranks(2, of_another_rank, backend="gloo"):
+        assert list(taken.values()) == [False, True, True, False, False], taken
