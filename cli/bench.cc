@@ -1,5 +1,6 @@
 // ranvier bench: times collectives as nccl-tests does, checks every result, and measures other libraries beside.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -67,6 +68,7 @@ void print_probe(const Communicator& communicator) {
              links.reduce * 1e9);
   if (links.between > 0)
     fmt::print(", one over the line that a host's ranks share {:.3g} ns more", links.between * 1e9);
+  if (!links.lines.empty()) fmt::print(", of which by rank's line {:.3g}", fmt::join(links.lines, " "));
   fmt::print("\n");
   fmt::print("{}", communicator.tuning().text());
 }

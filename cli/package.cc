@@ -97,9 +97,7 @@ void become_trainer(const fs::path& trainer, const Arguments& arguments) {
   std::error_code problem;
   if (fs::current_path(problem).empty())  // libtorch finds its own files by it
     throw Error(ErrorKind::config,
-                fmt::format("the folder in which this runs cannot be used ({}), which libtorch wants "
-                            "to; change to one that is there",
-                            problem.message()));
+                fmt::format("the current folder is gone ({}); change to one that is there", problem.message()));
   if (const fs::path libraries = torch_of_trainer(); !libraries.empty()) {
     constexpr auto name = "LD_LIBRARY_PATH";
     const char* const others = std::getenv(name);

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ranvier/schedule.h"
@@ -44,6 +45,11 @@ class ScheduleCost {
   // The most that any rank has of each, in the direction in which it has more: who sends and receives at once needs no
   // longer than the longer of both.
   RankCost busiest(std::size_t bytes, std::size_t slice_bytes) const;
+  // The same where lines differ, as LinkModel has `lines` and `partner`, of which a rank's bytes and sums count the
+  // share that is its own. Of a world whose ranks are all looked at.
+  RankCost busiest_by_line(std::size_t bytes, std::size_t slice_bytes, std::span<const double> lines,
+                           double partner) const;
+  bool knows_each_of(std::size_t ranks) const { return ranks == ranks_.size(); }
   // What ranks have on average, in one direction, and a share of the bytes that the busiest one has beyond that; or
   // half of what the busiest one has, if that is more.
   RankCost shared(std::size_t bytes, std::size_t slice_bytes) const;
@@ -65,7 +71,10 @@ class ScheduleCost {
   struct OfRank {
     std::vector<Transfers> sends, receives;
     std::uint64_t reduced_chunks = 0;
+    std::uint32_t partners = 0;
   };
+  template <class Weigh>
+  RankCost most(std::size_t bytes, std::size_t slice_bytes, const Weigh& weigh) const;
   static RankCost transfers(const std::vector<Transfers>&, double chunk, double slice_bytes);
   void look_at_nodes(const Schedule&, Rank ranks_per_node);
 
@@ -76,6 +85,7 @@ class ScheduleCost {
   std::uint32_t distant_partners_ = 0;
   bool knows_nodes_ = false;
   std::uint64_t chunks_between_ = 0;
+  Rank first_ = 0;  // with whom `ranks_` begin
   std::vector<OfRank> ranks_;
 };
 
@@ -88,6 +98,8 @@ struct LinkModel {
   double partner = 0;  // by which share of β a byte is dearer for each rank but the first from which one receives
   double between = 0;  // β of a node's line to others, which its ranks share; 0: each rank has its own, and β says it
   bool crowded = false;  // ranks share cores, so that the work of all counts, not that of the busiest
+  // By rank, which share of β a byte costs it, where lines of hosts differ and β is that of the slowest; empty: all.
+  std::vector<double> lines = {};
 
   friend bool operator==(const LinkModel&, const LinkModel&) = default;
 };

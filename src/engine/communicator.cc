@@ -69,6 +69,7 @@ class Communicator::Impl {
         world_(links.transport->world()),
         ranks_per_node_(links.ranks_per_node),
         on_one_host_(links.on_one_host),
+        hosts_apart_(links.hosts_apart),
         transport_name_(links.transport->traits().name),
         own_terms_(Terms::of(links.transport->traits(), links.crowded, options.link_bytes_per_second)),
         terms_(own_terms_),
@@ -160,7 +161,7 @@ class Communicator::Impl {
     prepare_calls(nullptr);
     // Of the same kind, its links are among those that were measured.
     if (parent != nullptr && parent->transport_name_ == transport_name_) {
-      links_ = parent->links_;
+      links_ = parent->links_of(options_.world_ranks);
       are_links_measured_ = parent->are_links_measured_;
       if (parent->world_ == world_ && parent->ranks_per_node_ == ranks_per_node_) trials_ = parent->trials_;
     } else if (options_.measure) {
@@ -170,6 +171,7 @@ class Communicator::Impl {
                                       .world = world_,
                                       .ranks_per_node = ranks_per_node_,
                                       .on_one_host = on_one_host_,
+                                      .hosts_apart = hosts_apart_,
                                       .slice_bytes = terms_.slice_bytes,
                                       .least_seconds_per_byte = terms_.least_seconds_per_byte},
                                      run_one);
@@ -181,6 +183,19 @@ class Communicator::Impl {
     engine_->forget_absences();
     prefer_vendor();
     begin_to_learn();
+  }
+
+  // What is known of them where those ranks of the world, some of this one's, are by themselves.
+  LinkModel links_of(const std::vector<Rank>& members) const {
+    LinkModel found = links_;
+    found.lines.clear();
+    for (std::size_t i = 0; !links_.lines.empty() && i < members.size(); ++i) {
+      const auto& all = options_.world_ranks;  // none: all of the world's
+      const auto own = all.empty() ? static_cast<std::size_t>(members[i])
+                                   : static_cast<std::size_t>(std::ranges::find(all, members[i]) - all.begin());
+      found.lines.push_back(links_.lines[own]);
+    }
+    return found;
   }
 
   void cut_for_lines() {
@@ -331,6 +346,7 @@ class Communicator::Impl {
   const Rank world_;
   const Rank ranks_per_node_;
   const bool on_one_host_;
+  const bool hosts_apart_;
   const std::string_view transport_name_;
   const Terms own_terms_;        // that this rank's own transport prefers
   Terms terms_;                  // that all have agreed on

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "ranvier/kernel.h"
@@ -28,6 +30,14 @@ constexpr double batch = 1e-3;            // seconds of operations that are time
 constexpr int most_probes_in_batch = 64;  // … unless they are as many
 constexpr int batches = 4;                // one of operations that take so long that little disturbs them
 
+// Pairs exchange one after another: beside what one sends to another over a slow line, the first words of messages to
+// all others would wait.
+constexpr Rank most_in_pairs = 8;
+constexpr int looks_at_pair = 2;
+// A line is slower than another from 4 times on; less is what one measurement on a busy host may be off.
+constexpr std::int64_t least_apart = 2;  // classes
+constexpr std::int64_t most_apart = 10;
+
 // Classes, from the nominal number. No link is so much faster: what comes out lower has drowned in noise.
 constexpr std::int64_t least_class = -3;
 constexpr std::int64_t most_class = 24;
@@ -45,6 +55,7 @@ class Prober {
     const ProbeSample least = sample(Collective::all_reduce, "recursive_doubling", tiny_bytes);
     messages_cost_ = least.seconds / seconds_of_messages(nominal_, least);
     LinkModel found;
+    std::vector<double> lines;
     if (world_.ranks_per_node > 0) {
       const auto inside = most_of([&](std::size_t bytes) { return exchange(bytes, true); });
       const auto across = most_of([&](std::size_t bytes) { return exchange(bytes, false); });
@@ -52,9 +63,13 @@ class Prober {
     } else {
       const auto most = most_of([&](std::size_t bytes) { return sample(Collective::all_gather, "direct", bytes); });
       found = fit_links(nominal_, least, most, seconds_to_add());
+      if (world_.hosts_apart && world_.world > 2 && world_.world <= most_in_pairs)
+        lines = lines_of(static_cast<std::size_t>(most.work.bytes));
     }
     found.byte = std::max(found.byte, world_.least_seconds_per_byte);
-    return rounded(found);
+    LinkModel result = rounded(found);
+    result.lines = std::move(lines);
+    return result;
   }
 
  private:
@@ -89,24 +104,54 @@ class Prober {
       to_each.push_back(elements(world_.rank, peer));
       from_each.push_back(elements(peer, world_.rank));
     }
+    const auto mates = static_cast<std::size_t>(per_node);
+    const auto sent = static_cast<double>((inside ? count / mates * (mates - 1) : count) * sizeof(float));
+    return {.seconds = time(exchange_of(to_each, from_each)),
+            .depth = 1,
+            .work = {.messages = static_cast<double>(world_.world - 1),
+                     .bytes = sent,
+                     .between = inside ? 0 : sent * streams_across(world_)}};
+  }
+
+  // As LinkModel has them. Neighbours in a ring of all ranks exchange so many bytes, which takes as long as the slower
+  // line of both; so of a line is known what the faster neighbour lets it show.
+  std::vector<double> lines_of(std::size_t bytes) {
+    double own = std::numeric_limits<double>::infinity();
+    for (Rank first = 0; first < world_.world; ++first) {
+      const Rank second = (first + 1) % world_.world;
+      const bool takes_part = world_.rank == first || world_.rank == second;
+      std::vector<std::size_t> shares(static_cast<std::size_t>(world_.world));
+      if (takes_part) shares[static_cast<std::size_t>(world_.rank == first ? second : first)] = bytes / sizeof(float);
+      for (int i = 0; i < looks_at_pair; ++i) {
+        slowest(0.0F);  // all begin
+        const auto start = steady_clock::now();
+        run_(exchange_of(shares, shares));
+        if (takes_part) own = std::min(own, std::chrono::duration<double>(steady_clock::now() - start).count());
+      }
+    }
+    std::vector<std::int64_t> classes(static_cast<std::size_t>(world_.world));
+    const auto faster = static_cast<std::int64_t>(std::log2(slowest(own) / own));
+    classes[static_cast<std::size_t>(world_.rank)] = std::min(faster, most_apart);
+    run_({.input = classes, .output = classes, .op = ReduceOp::max});
+    if (std::ranges::max(classes) < least_apart) return {};
+    std::vector<double> lines;
+    for (const std::int64_t each : classes) lines.push_back(std::ldexp(1, static_cast<int>(-each)));
+    return lines;
+  }
+
+  // So many elements to each rank, and from each. Its memory stays this object's.
+  Request exchange_of(const std::vector<std::size_t>& to_each, const std::vector<std::size_t>& from_each) {
     const auto total = [](const std::vector<std::size_t>& counts) {
       return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
     };
     input_.resize(std::max(input_.size(), total(to_each)));
     output_.resize(std::max(output_.size(), total(from_each)));
-    const Request request{.collective = Collective::all_to_all,
-                          .input = ConstTypedSpan(input_.data(), total(to_each), DType::f32),
-                          .output = TypedSpan(output_.data(), total(from_each), DType::f32),
-                          .input_splits = to_each,
-                          .output_splits = from_each,
-                          .algorithm = "direct"};
-    const auto mates = static_cast<std::size_t>(per_node);
-    const auto sent = static_cast<double>((inside ? count / mates * (mates - 1) : count) * sizeof(float));
-    return {.seconds = time(request),
-            .depth = 1,
-            .work = {.messages = static_cast<double>(world_.world - 1),
-                     .bytes = sent,
-                     .between = inside ? 0 : sent * streams_across(world_)}};
+    return {.collective = Collective::all_to_all,
+            .input = ConstTypedSpan(input_.data(), total(to_each), DType::f32),
+            .output = TypedSpan(output_.data(), total(from_each), DType::f32),
+            .input_splits = to_each,
+            .output_splits = from_each,
+            .algorithm = "direct"};
   }
 
   ProbeSample sample(Collective collective, std::string_view algorithm, std::size_t bytes) {

@@ -35,8 +35,9 @@ LinkModel fit_nodes(const LinkModel& nominal, const ProbeSample& tiny, const Pro
 struct ProbedWorld {
   Rank rank = 0;
   Rank world = 1;
-  Rank ranks_per_node = 0;  // see Links
-  bool on_one_host = true;  // likewise
+  Rank ranks_per_node = 0;   // see Links
+  bool on_one_host = true;   // likewise
+  bool hosts_apart = false;  // likewise
   std::size_t slice_bytes = 0;
   double least_seconds_per_byte = 0;  // where sending is paced, which a short measurement would not notice
 };
@@ -44,7 +45,8 @@ struct ProbedWorld {
 // one; of the node where most do.
 Rank streams_across(const ProbedWorld&);
 // All ranks call it; each gets the same. Takes some tens of operations of up to 256 KiB, between hosts up to 4 MiB,
-// fewer bytes where those would take long. `run` runs a collective to its end, with the algorithm that it names, and
+// fewer bytes where those would take long. Up to eight hosts of one rank each also exchange as many in pairs, to find
+// those whose lines are slower than others'. `run` runs a collective to its end, with the algorithm that it names, and
 // throws what that fails with. Each number is the nominal one times a power of two: noise moves a choice only where a
 // number lies between two classes, so that float sums come out alike in most runs (docs/decisions/0007).
 LinkModel measure_links(const LinkModel& nominal, const ProbedWorld&, const std::function<void(const Request&)>& run);

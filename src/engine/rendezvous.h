@@ -32,6 +32,7 @@ struct Links {
   // the transport does not look for hosts.
   Rank ranks_per_node = 0;
   bool on_one_host = false;  // all ranks, and none of them in a node of another name
+  bool hosts_apart = false;  // each rank has a host, or a node of another name, for itself
   // Of a part of a world whose ranks share cores: as the whole, however few they are.
   bool crowded = false;
   // What all of them follow: each rank's own, which are the same, or with CommunicatorOptions::learn the first rank's.

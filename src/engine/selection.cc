@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/request.h"
+
 namespace ranvier::engine {
 namespace {
 
@@ -161,6 +163,7 @@ Selection::Price Selection::price(const Candidate& each, Collective collective, 
   const bool in_caches = leaves && each.name == "ring";
   LinkModel links = settings_.links;
   if (in_caches && links.crowded) links.latency = 0;
+  if (has_root(collective)) links.lines.clear();  // from another root other ranks have its work
   const double predicted = predict(links, each.cost, bytes, settings_.slice_bytes);
   const bool at_once = shared_memory && collective == Collective::reduce_scatter && settings_.world > 2 &&
                        bytes >= partial_sums_leave_caches && adds_at_once(each.name);

@@ -141,11 +141,15 @@ class Chain {
   std::uint32_t longest_ = 0;
 };
 
+// By how much bytes are dearer.
+double meeting(std::uint32_t partners, double partner) { return partners > 1 ? 1 + partner * (partners - 1) : 1; }
+
 bool uses_scratch(const Step& step) { return step.from.buffer == Buffer::scratch || step.to.buffer == Buffer::scratch; }
 
 }  // namespace
 
-ScheduleCost::ScheduleCost(const Schedule& schedule, Rank ranks_per_node) : chunks_(std::max(schedule.chunks, 1u)) {
+ScheduleCost::ScheduleCost(const Schedule& schedule, Rank ranks_per_node)
+    : chunks_(std::max(schedule.chunks, 1u)), first_(schedule.root) {
   const Rank looked_at = schedule.world <= most_ranks ? schedule.world : ranks_of_large_worlds;
   const auto count = [](std::vector<Transfers>& all, std::uint32_t chunks) {
     const auto found = std::ranges::find(all, chunks, &Transfers::chunks);
@@ -169,7 +173,8 @@ ScheduleCost::ScheduleCost(const Schedule& schedule, Rank ranks_per_node) : chun
       const bool adds = step.action == Action::recv_reduce || step.action == Action::reduce;
       if (adds || (step.action == Action::copy && uses_scratch(step))) own.reduced_chunks += step.chunks;
     }
-    partners_ = std::max(partners_, static_cast<std::uint32_t>(senders.size()));
+    own.partners = static_cast<std::uint32_t>(senders.size());
+    partners_ = std::max(partners_, own.partners);
   }
   knows_nodes_ = ranks_per_node > 0;
   if (knows_nodes_) look_at_nodes(schedule, ranks_per_node);
@@ -221,17 +226,37 @@ double ScheduleCost::path_bytes(std::size_t bytes, std::size_t slice_bytes) cons
   return std::min(all, static_cast<double>(depth_) * static_cast<double>(slice_bytes));
 }
 
-RankCost ScheduleCost::busiest(std::size_t bytes, std::size_t slice_bytes) const {
+// `weigh`: what a rank's bytes count, in either direction.
+template <class Weigh>
+RankCost ScheduleCost::most(std::size_t bytes, std::size_t slice_bytes, const Weigh& weigh) const {
   const double chunk = static_cast<double>(bytes) / chunks_;
   RankCost most;
-  for (const OfRank& rank : ranks_) {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const OfRank& rank = ranks_[i];
     const RankCost sent = transfers(rank.sends, chunk, static_cast<double>(slice_bytes));
     const RankCost received = transfers(rank.receives, chunk, static_cast<double>(slice_bytes));
-    most = {.messages = std::max({most.messages, sent.messages, received.messages}),
-            .bytes = std::max({most.bytes, sent.bytes, received.bytes}),
-            .reduced = std::max(most.reduced, static_cast<double>(rank.reduced_chunks) * chunk)};
+    const RankCost own = weigh(i, RankCost{.messages = std::max(sent.messages, received.messages),
+                                           .bytes = std::max(sent.bytes, received.bytes),
+                                           .reduced = static_cast<double>(rank.reduced_chunks) * chunk});
+    most = {.messages = std::max(most.messages, own.messages),
+            .bytes = std::max(most.bytes, own.bytes),
+            .reduced = std::max(most.reduced, own.reduced)};
   }
   return most;
+}
+
+RankCost ScheduleCost::busiest(std::size_t bytes, std::size_t slice_bytes) const {
+  return most(bytes, slice_bytes, [](std::size_t, const RankCost& own) { return own; });
+}
+
+RankCost ScheduleCost::busiest_by_line(std::size_t bytes, std::size_t slice_bytes, std::span<const double> lines,
+                                       double partner) const {
+  return most(bytes, slice_bytes, [&](std::size_t i, const RankCost& own) {
+    const double line = lines[(static_cast<std::size_t>(first_) + i) % lines.size()];
+    return RankCost{.messages = own.messages,
+                    .bytes = own.bytes * line * meeting(ranks_[i].partners, partner),
+                    .reduced = own.reduced * line};
+  });
 }
 
 RankCost ScheduleCost::shared(std::size_t bytes, std::size_t slice_bytes) const {
@@ -275,16 +300,18 @@ std::size_t lead_for(double latency, double seconds_per_byte) {
 }
 
 RankCost decisive(const LinkModel& model, const ScheduleCost& cost, std::size_t bytes, std::size_t slice_bytes) {
-  RankCost work = model.crowded ? cost.shared(bytes, slice_bytes) : cost.busiest(bytes, slice_bytes);
-  const auto meeting = [&](std::uint32_t partners) { return partners > 1 ? 1 + model.partner * (partners - 1) : 1; };
+  const bool by_line = !model.lines.empty() && cost.knows_each_of(model.lines.size());
+  RankCost work = by_line         ? cost.busiest_by_line(bytes, slice_bytes, model.lines, model.partner)
+                  : model.crowded ? cost.shared(bytes, slice_bytes)
+                                  : cost.busiest(bytes, slice_bytes);
   // Streams meet on the line between hosts; where that has a price of its own, β is that of memory. Ranks of whom it is
   // not known which of them stand together count as if none did.
   if (model.between == 0)
-    work.bytes *= meeting(cost.partners());
+    work.bytes *= by_line ? 1 : meeting(cost.partners(), model.partner);
   else if (cost.knows_nodes())
-    work.between = cost.between_nodes(bytes) * meeting(cost.distant_partners());
+    work.between = cost.between_nodes(bytes) * meeting(cost.distant_partners(), model.partner);
   else
-    work.between = work.bytes * meeting(cost.partners());
+    work.between = work.bytes * meeting(cost.partners(), model.partner);
   const double path = cost.path_bytes(bytes, slice_bytes);
   work.bytes = std::max(work.bytes, model.crowded ? path / 2 : path);
   return work;

@@ -96,7 +96,7 @@ class InPackage(ProgramTest):
         gone.mkdir()
         command = ["sh", "-c", 'rmdir "$PWD"; exec "$0" train --steps 1', str(self.program)]
         result = subprocess.run(command, env=clean_environment(), cwd=gone, capture_output=True, text=True, timeout=60)
-        self.assert_sentence(result, 1, "the folder in which this runs cannot be used (No such file or directory)")
+        self.assert_sentence(result, 1, "the current folder is gone (No such file or directory); change")
 
     def test_another_torch_is_refused_wherever_it_is(self):
         elsewhere = self.folder / "elsewhere"

@@ -117,6 +117,39 @@ TEST_P(Measured, PacedSendingIsKnownHoweverShortTheMeasurement) {
             [&](Communicator& comm) { EXPECT_GE(comm.links().byte, 0.7e-6); });
 }
 
+// Of hosts that are apart, the last of which sends a thousandth as fast as the others.
+TEST(UnequalLines, AreKnownByRankAndWhoseIsSlowPassesNothingOn) {
+  const auto store = memory_store();
+  std::array<LinkModel, measured_ranks> links, of_part;
+  std::vector<std::jthread> ranks;
+  for (Rank rank = 0; rank < measured_ranks; ++rank)
+    ranks.emplace_back([&, rank] {
+      const auto own = static_cast<std::size_t>(rank);
+      const auto comm = Communicator::connect(
+          *store, rank, measured_ranks,
+          {.transport = "tcp", .node = "host " + std::to_string(rank), .link_bytes_per_second = rank == 3 ? 1e6 : 0});
+      links[own] = comm->links();
+      const auto part = comm->split(rank == 1 ? -1 : 0, -rank);
+      if (part) of_part[own] = part->links();
+      std::vector<float> data(16 << 10, 1);
+      const std::uint64_t before = comm->traffic().bytes_sent;
+      comm->all_reduce(data);
+      EXPECT_EQ(data.back(), measured_ranks);
+      if (rank == 3) {
+        EXPECT_LE(comm->traffic().bytes_sent - before, data.size() * sizeof(float)) << "its own, once";
+      }
+      comm->barrier();
+    });
+  ranks.clear();
+  const std::vector<double>& lines = links[0].lines;
+  ASSERT_EQ(lines.size(), std::size_t{measured_ranks});
+  EXPECT_EQ(lines[3], 1);
+  for (const std::size_t other : {0, 1, 2}) EXPECT_LE(lines[other], 0.25) << other;
+  for (const LinkModel& each : links) EXPECT_EQ(each, links[0]);
+  for (const std::size_t member : {3, 2, 0})
+    EXPECT_THAT(of_part[member].lines, testing::ElementsAre(lines[3], lines[2], lines[0]));
+}
+
 TEST_P(Measured, ATableThatIsFollowedComesFirst) {
   connected({.transport = GetParam()}, [&](Communicator& comm) {
     comm.follow(TuningTable::parse(std::string("all_reduce ") + GetParam() + " 4 1K parameter_server", "table"));

@@ -46,6 +46,36 @@ TEST(Selection, IsATableOfAllSizesForAnyWorld) {
       }
 }
 
+TEST(Selection, PassesNothingOnByASlowLine) {
+  constexpr Rank world = 4;
+  constexpr std::size_t bytes = 4 << 20;
+  for (Rank slow = 0; slow < world; ++slow) {
+    LinkModel links = nominal_links("tcp", false);
+    links.byte = 100e-9;
+    const auto choice = [&](Collective collective) {
+      Selection selection({.world = world, .transport = "tcp", .links = links, .slice_bytes = slice});
+      return built({.collective = collective,
+                    .transport = "tcp",
+                    .ranks = world,
+                    .up_to = bytes,
+                    .algorithm = selection.choice(collective, bytes)});
+    };
+    const auto sent_by_slow = [&](const Schedule& schedule) {
+      double chunks = 0;
+      for (const Step& step : schedule.program(slow)) chunks += step.action == Action::send ? step.chunks : 0;
+      return chunks / schedule.chunks;
+    };
+    const Schedule of_equals = choice(Collective::all_reduce), told = choice(Collective::broadcast);
+    EXPECT_EQ(sent_by_slow(of_equals), 1.5) << of_equals.algorithm << ": the fewest bytes of the busiest";
+    links.lines.assign(world, 0.0625);
+    links.lines[static_cast<std::size_t>(slow)] = 1;
+    const Schedule chosen = choice(Collective::all_reduce);
+    // Whoever is the root of what is the best else passes on half as much as it would in a ring.
+    EXPECT_LE(sent_by_slow(chosen), slow == 0 ? 1.5 : 1) << slow << ", " << chosen.algorithm;
+    EXPECT_EQ(choice(Collective::broadcast).algorithm, told.algorithm) << "whose root may be any rank";
+  }
+}
+
 TEST(Selection, TakesTheCheapestOfAllCandidates) {
   for (const Rank world : {2, 4, 6, 16}) {
     const LinkModel links = nominal_links("tcp", false);
