@@ -318,7 +318,7 @@ def test_groups_attach_apart_from_one_another(backend):
 
 def on_a_grid(rank, world):
     grid = dist.new_group(pg_options=ranvier.Options(algorithm="torus:2x2", topology="torus:2x2", transport="tcp"))
-    with mock.patch("ranvier.synchronize.leave"):  # so that its groups can be looked at
+    with mock.patch("ranvier._synchronization.leave"):  # so that its groups can be looked at
         whole = attached_in(grid, rank)
     ends = [torch.empty(STEPS) for _ in range(world)]
     dist.all_gather(ends, whole[:STEPS].clone())
