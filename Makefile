@@ -5,7 +5,7 @@ VENV ?= .venv
 PYTHON := $(abspath $(VENV))/bin/python
 JOBS ?= $(shell nproc)
 # Tests that run side by side: they wait for each other, and for time to pass, half of their time.
-AT_ONCE ?= 4
+AT_ONCE ?= 3
 # What fails beside others may pass alone; the script says what is never forgiven.
 RUN_TESTS := scripts/run_tests.py
 TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)

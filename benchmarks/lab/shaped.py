@@ -6,6 +6,7 @@ busbw is the rate at which all_reduce uses a link when it sends no byte more tha
 carries both ways at once: measured before and after each size by one stream from every host to the next, all at a time.
 The share is the one divided by the other; 100 % is a line that never rests and carries nothing twice. Where each flow
 has a limit of its own (--flow-rate), a stream is held by it, and several --sockets can carry more than 100 %.
+Where links differ (--rate 1Gbit,1Gbit,200Mbit,50Mbit) it is a share of what these carry in the mean: compare the rates.
 With several ranks on each host (--ranks-per-host) the line of a host is what they share, and memory is free.
 """
 
@@ -37,7 +38,7 @@ def volume(hosts: int, size: int) -> float:
 class Comparison:
     def __init__(self, lab: Lab, arguments: argparse.Namespace):
         self.lab, self.arguments = lab, arguments
-        limits = filter(None, (arguments.rate, arguments.flow_rate))
+        limits = filter(None, (*arguments.rate.split(","), arguments.flow_rate))
         self.line = min(map(bits_per_second, limits)) / 8
 
     def run(self, command: list) -> str:
@@ -120,7 +121,7 @@ def main() -> int:
     parser.add_argument("--ranks-per-host", type=int, default=1, metavar="N", help="default: 1")
     parser.add_argument("--mib", type=float, nargs="+", default=[1, 4, 16, 64], metavar="M", help="default: 1 4 16 64")
     parser.add_argument("--algorithms", nargs="+", default=["ring", "auto"], metavar="NAME", help="default: ring auto")
-    parser.add_argument("--rate", default="1Gbit", help="of each link, both ways (default: 1Gbit)")
+    parser.add_argument("--rate", default="1Gbit", help="of each link, both ways, or each host's: 1Gbit,50Mbit (default: 1Gbit)")
     parser.add_argument("--flow-rate", metavar="RATE", help="most that each TCP connection gets (default: no limit)")
     parser.add_argument("--sockets", type=int, nargs="+", default=[1], metavar="K", help="a link (default: 1)")
     parser.add_argument("--congestion-control", metavar="NAME", help="of TCP (default: the machine's)")

@@ -217,7 +217,7 @@ class Variables(ProgramTest):
         told = {name: "" for name in "ALGORITHM DEAD_AFTER_MS LINK_RATE PORTS SOCKETS TOPOLOGY TRANSPORT".split()}
         told |= dict.fromkeys(("INSECURE", "ENCRYPT_EVERYWHERE", "MEASURE", "LEARN"), "")
         told |= dict.fromkeys(("CERTIFICATE", "PRIVATE_KEY", "AUTHORITY"), "certificates take three files")
-        told |= {"INTERFACE": "is not an IPv4 or IPv6 address", "KEY": "the key file", "TUNING": "tuning table"}
+        told |= {"INTERFACE": "is not an IPv4 or IPv6 address", "KEY": "key", "TUNING": "tuning table"}
         words = ("bench", "--ranks", "2", "-b", "4", "-e", "4", "--samples", "1", "--iters", "1")
         for name, value in itertools.product((*sorted(ignored), *told), ("-1", "a\nb", "\udcff\x01", "x" * 3000)):
             variable = name if name in ignored else f"RANVIER_{name}"

@@ -501,7 +501,7 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--workload", "resnet50", "--sync", "node:4", "--place", "node=4,rack=2"), "unknown level to place 'rack'"),
             (("--world", "8", "--workload", "resnet50", "--sync", "node:4", "--place", "node=9"), "from 1 to 8"),
             (("--world", "8", "--workload", "resnet50", "--sync", "bsp", "--spread", "1"), "local:8,adapt=0.5,most=64"),
-            (("--world", "8", "--workload", "resnet50", "--sync", "gossip", "--compress", "powersgd:4"), "such as int8"),
+            (("--world", "8", "--workload", "resnet50", "--sync", "gossip", "--compress", "powersgd:4"), "take int4, int8"),
             (("--world", "8", "--bytes", "4", "--topology", "torus:2x2x2", "--link-rate", "9GB,1GB"), "2 speeds"),
             (("--world", "8", "--workload", "resnet50", "--sync", "async:servers=8"), "take fewer servers"),
             (("--world", "8", "--workload", "resnet50", "--sync", "async", "--compress", "powersgd:4"), "each sends its own"),

@@ -118,10 +118,10 @@ class Run:
 
 
 class Lab:
-    """Hosts joined by a switch. `rate`: of each host's link, both ways. `loss`: share of packets lost in the switch.
-    `congestion_control`: TCP's on all hosts; else the machine's default. `flow_rate`: that each TCP
-    connection gets each way, as clouds have it. `slow_host`: the rate of host 0's link. `relay`: joins them instead of
-    the switch."""
+    """Hosts joined by a switch. `rate`: of each host's link, both ways, or each host's own ("1Gbit,50Mbit"). `loss`: share of
+    packets lost in the switch. `congestion_control`: TCP's on all hosts; else the machine's default. `flow_rate`: that each TCP
+    connection gets each way, as clouds have it. `slow_host`: the rate of host 0's link. `relay`: joins them instead of the
+    switch."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ def print_while(run: Run, hosts: int, limit: float) -> list[Result]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="lab.py", description=__doc__.partition("\n\n")[0])
     parser.add_argument("--hosts", type=int, default=2, metavar="N", help="how many (default: 2)")
-    parser.add_argument("--rate", metavar="RATE", help="of each link, both ways: 1Gbit, 100Mbit (default: unshaped)")
+    parser.add_argument("--rate", metavar="RATE", help="of each link, both ways: 1Gbit, or each host's: 1Gbit,50Mbit (default: unshaped)")
     parser.add_argument("--loss", type=float, default=0.0, metavar="SHARE", help="of packets lost, such as 0.01")
     parser.add_argument("--congestion-control", metavar="NAME", help="of TCP, such as cubic (default: the machine's)")
     parser.add_argument("--flow-rate", metavar="RATE", help="most that each TCP connection gets (default: no limit)")

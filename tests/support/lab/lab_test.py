@@ -145,6 +145,14 @@ class Hosts(unittest.TestCase):
             rates = [json.loads(said)[0]["options"]["rate"] for said in self.succeed(lab.run(["sh", "-c", script], limit=10))]
             self.assertEqual([8 * rate for rate in rates], [8e6, 80e6])
 
+    def test_each_host_may_have_a_rate_of_its_own(self):
+        with Lab(hosts=2, rate="80Mbit,8Mbit") as lab:
+            script = "tc -j qdisc show dev eth0"
+            rates = [json.loads(said)[0]["options"]["rate"] for said in self.succeed(lab.run(["sh", "-c", script], limit=10))]
+            self.assertEqual([8 * rate for rate in rates], [80e6, 8e6])
+        with self.assertRaisesRegex(LabError, "2 rates are not those of 3 hosts"):
+            Lab(hosts=3, rate="80Mbit,8Mbit")
+
     def test_the_loss_is_what_was_asked_for(self):
         for loss in (0.1, 0.0):
             with self.subTest(loss=loss), Lab(hosts=2, loss=loss) as lab:

@@ -248,7 +248,9 @@ class Network:
         if relay and (rate or loss or flow_rate or slow_host):
             raise LabError("where a relay joins the hosts, rate and loss are the relay's")
         self.rate, self.loss = rate, loss
-        bits = bits_per_second(rate) if rate else None
+        rates = [bits_per_second(each) for each in rate.split(",")] if rate else []
+        if len(rates) not in (0, 1, hosts):
+            raise LabError(f"{len(rates)} rates are not those of {hosts} hosts; give one for all, or each its own")
         flow_bits = bits_per_second(flow_rate) if flow_rate else None
         slow_bits = bits_per_second(slow_host) if slow_host else None
         remove_abandoned()
@@ -267,12 +269,12 @@ class Network:
                 self._make()
             if congestion_control:
                 self.set_congestion_control(congestion_control)
-            if bits:
-                self._shape(bits, range(hosts))
+            for host, bits in enumerate(rates * hosts if len(rates) == 1 else rates):
+                self._shape(bits, [host])
             if slow_bits:
                 self._shape(slow_bits, [0])
             if flow_bits:
-                self._shape_flows(flow_bits, bits or UNSHAPED)
+                self._shape_flows(flow_bits, max(rates, default=UNSHAPED))
             if loss > 0:
                 self._lose()
         except BaseException:
