@@ -63,7 +63,8 @@ class Prober {
     } else {
       const auto most = most_of([&](std::size_t bytes) { return sample(Collective::all_gather, "direct", bytes); });
       found = fit_links(nominal_, least, most, seconds_to_add());
-      if (world_.hosts_apart && world_.world > 2 && world_.world <= most_in_pairs)
+      const bool is_near = least.seconds < enough_between_hosts;  // else each look would take several round trips
+      if (world_.hosts_apart && is_near && world_.world > 2 && world_.world <= most_in_pairs)
         lines = lines_of(static_cast<std::size_t>(most.work.bytes));
     }
     found.byte = std::max(found.byte, world_.least_seconds_per_byte);
