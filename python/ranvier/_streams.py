@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
 _own = threading.local()  # streams, by device
 
 
@@ -29,10 +28,10 @@ class Behind:
         if not self.devices:
             return nullcontext()
         # Not a new one each time: torch hands out 32 in turn, and keeps what was freed on each for that one alone.
-        own = vars(_own)
-        if str(self._device) not in own:
-            own[str(self._device)] = self._module.Stream(self._device)
-        stream = own[str(self._device)]
+        own, name = vars(_own), str(self._device)
+        if name not in own:
+            own[name] = self._module.Stream(self._device)
+        stream = own[name]
         stream.wait_event(self._event)
         context: AbstractContextManager[Any] = self._module.stream(stream)
         return context

@@ -349,10 +349,9 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
     throw;
   }
   if (own.inside && own.between) links.ranks_per_node = consecutive_ranks(shm_hosts(column(cards, &Card::inside)));
-  links.on_one_host =
-      !host.empty() && std::ranges::all_of(cards, [&](const Card& card) { return card.host == mine.host; });
   std::set<std::string_view> hosts;
   for (const Card& card : cards) hosts.insert(card.host);
+  links.on_one_host = !host.empty() && hosts.size() == 1;
   links.hosts_apart = !host.empty() && hosts.size() == cards.size();
   if (options.link_bytes_per_second > 0)
     links.transport = paced(std::move(links.transport), options.link_bytes_per_second);
