@@ -87,8 +87,9 @@ class Selection {
   std::vector<Trial> trials_of(Collective, std::size_t bytes) const;
   std::size_t largest_tried(Collective) const;
   void correct(Collective, std::vector<Candidate>&) const;
-  bool sums_among_many_in_memory(Collective) const;
+  bool is_among_many_in_memory() const;
   bool parts_fill_caches(Collective, std::size_t bytes) const;
+  bool rings_stay_in_caches(Collective, std::size_t bytes) const;
   Price price(const Candidate&, Collective, std::size_t bytes) const;
   std::vector<std::pair<Price, const Candidate*>> by_price(Collective, std::size_t bytes);
   const Candidate* usual(const std::vector<Candidate>&, Collective, std::size_t bytes) const;

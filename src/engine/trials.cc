@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -19,9 +21,16 @@ constexpr std::size_t step = 4;
 
 // Operations are timed in batches of about so long, of no fewer and no more than so many: the first ones after another
 // algorithm's are slower. Of long ones, to which that matters less, fewer do, and of the tiny batches one.
+//
+// Of vectors that crowd caches it matters more: what another algorithm left there, and how far ranks that share cores
+// run ahead of each other, decides the first few operations. A ring took 4 ranks on 2 cores 39 us for an all_gather of
+// 256 KiB, and all others 45 to 60, but in two of three such batches it was behind some. There so many go before, and
+// ranks wait for each other, so that nobody's time begins while others are in the batch before.
 constexpr double tiny_batch = 50e-6, short_batch = 150e-6, long_batch = 250e-6;  // seconds
 constexpr double least_in_batch = 3, least_of_long = 2;
-constexpr double long_operation = 60e-6;                          // seconds
+constexpr double long_operation = 60e-6;  // seconds
+constexpr std::size_t crowds_caches = 64 << 10;
+constexpr int early_lead_in = 2, lead_in = 4;
 constexpr double most_in_batch = 32, most_in_batch_of_two = 128;  // since of two ranks there are few contenders
 
 // No further size after so many: what ranks do as they meet is counted in 16 bits (first_of_meeting).
@@ -35,7 +44,27 @@ constexpr std::size_t early_batches = 2, long_batches = 5;
 constexpr double within_reach = 1.6;
 constexpr std::size_t in_second_round = 6;
 constexpr double close = 1.3;
-constexpr std::size_t finalists = 3;
+constexpr std::size_t finalists = 3, finalists_in_caches = 4;
+
+// As programs that care have theirs, torch's among them: vectors that lie across lines of the cache cost some
+// algorithms more than others.
+class Vector {
+ public:
+  float* data() { return data_.get(); }
+  void reserve(std::size_t count) {
+    if (count <= count_) return;
+    data_.reset(new (alignment) float[count]());
+    count_ = count;
+  }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  struct Delete {
+    void operator()(float* each) const { ::operator delete[](each, alignment); }
+  };
+  std::unique_ptr<float[], Delete> data_;
+  std::size_t count_ = 0;
+};
 
 class Tryout {
  public:
@@ -76,46 +105,61 @@ class Tryout {
   // The shortest time of all. `last`: that of the size before, or 0.
   double measure(Collective collective, std::size_t bytes, const std::vector<Prediction>& contenders, double last) {
     const std::string& favourite = selection_.choice(collective, bytes);
-    std::vector<Trial> all;
+    std::vector<Trial> all, gone;
     for (const Prediction& each : without_the_slow(collective, bytes, contenders, favourite))
       all.push_back({.collective = collective, .bytes = bytes, .algorithm = each.algorithm});
     for (const Trial& each : all) time(each, 1);  // makes its program, and the pages of its memory
     const auto shortest = [&] { return std::ranges::min(all, {}, &Trial::seconds).seconds; };
     if (last == 0) {
-      shorten(all, play(all, 1, 1));
+      shorten(all, play(all, 1, 1, early_lead_in));
       last = shortest();
       for (Trial& each : all) each.seconds = 0;
     }
     const bool is_long = last > long_operation;
     const double most = world_ == 2 ? most_in_batch_of_two : most_in_batch;
-    const double least = is_long ? least_of_long : least_in_batch;
+    const double least = is_long && bytes < crowds_caches ? least_of_long : least_in_batch;
     const auto in = [&](double length, double fewest) {
       return static_cast<int>(std::clamp(length / std::max(last, 1e-7), fewest, most));
     };
-    shorten(all, play(all, in(tiny_batch, is_long ? 1 : least), early_batches));
-    give_up(all, within_reach, in_second_round, favourite);
-    shorten(all, play(all, in(short_batch, least), early_batches));
-    give_up(all, close, finalists, favourite);
+    shorten(all, play(all, in(tiny_batch, is_long ? 1 : least), early_batches, early_lead_in));
+    give_up(all, gone, within_reach, in_second_round, favourite);
+    shorten(all, play(all, in(short_batch, least), early_batches, early_lead_in));
+    give_up(all, gone, close, bytes < crowds_caches ? finalists : finalists_in_caches, favourite);
     if (all.size() > 1) {
-      auto seconds = play(all, in(long_batch, least), long_batches);
+      auto seconds = play(all, in(long_batch, least), long_batches, lead_in);
       for (std::size_t i = 0; i < all.size(); ++i) {
         std::ranges::sort(seconds[i]);
         all[i].seconds = seconds[i][long_batches / 2];
       }
     }
+    // The shortest of few short batches is less than a median of long ones: who was given up is no faster than who
+    // stayed.
+    const double slowest = std::ranges::max(all, {}, &Trial::seconds).seconds;
+    for (Trial& each : gone) each.seconds = std::max(each.seconds, slowest);
+    trials_.insert(trials_.end(), gone.begin(), gone.end());
     trials_.insert(trials_.end(), all.begin(), all.end());
     return shortest();
   }
 
   // Of each, what so many batches of so many operations took by the operation; all in turn, and of the slowest rank.
-  std::vector<std::vector<double>> play(const std::vector<Trial>& all, int times, std::size_t batches) {
+  std::vector<std::vector<double>> play(const std::vector<Trial>& all, int times, std::size_t batches, int before) {
     std::vector<double> seconds;
     for (std::size_t i = 0; i < batches; ++i)
-      for (const Trial& each : all) seconds.push_back(time(each, times));
+      for (const Trial& each : all) {
+        if (each.bytes >= crowds_caches) begin_together(each, before);
+        seconds.push_back(time(each, times));
+      }
     share(seconds);
     std::vector<std::vector<double>> by_trial(all.size());
     for (std::size_t i = 0; i < seconds.size(); ++i) by_trial[i % all.size()].push_back(seconds[i]);
     return by_trial;
+  }
+
+  void begin_together(const Trial& trial, int before) {
+    time(trial, before);
+    std::array none{0.0};
+    run_({.input = none, .output = none, .op = ReduceOp::max});
+    ++operations_;
   }
 
   static void shorten(std::vector<Trial>& all, const std::vector<std::vector<double>>& seconds) {
@@ -126,13 +170,14 @@ class Tryout {
   }
 
   // Those that are too slow, and all but so many of the others.
-  void give_up(std::vector<Trial>& all, double times_the_fastest, std::size_t most, const std::string& favourite) {
+  static void give_up(std::vector<Trial>& all, std::vector<Trial>& gone, double times_the_fastest, std::size_t most,
+                      const std::string& favourite) {
     std::ranges::stable_sort(all, {}, &Trial::seconds);
     const double limit = times_the_fastest * all.front().seconds;
     std::vector<Trial> stay;
     for (Trial& each : all) {
       const bool is_fast = each.seconds <= limit && stay.size() < most;
-      (is_fast || each.algorithm == favourite ? stay : trials_).push_back(std::move(each));
+      (is_fast || each.algorithm == favourite ? stay : gone).push_back(std::move(each));
     }
     all = std::move(stay);
   }
@@ -161,8 +206,8 @@ class Tryout {
     const auto ranks = static_cast<std::size_t>(world_);
     const std::size_t part = std::max(trial.bytes / sizeof(float) / ranks, std::size_t{1});
     const std::size_t whole = trial.bytes / sizeof(float), all = part * ranks;
-    input_.resize(std::max({input_.size(), whole, all}));
-    output_.resize(input_.size());
+    input_.reserve(std::max(whole, all));
+    output_.reserve(std::max(whole, all));
     const auto inputs = [&](std::size_t count) { return ConstTypedSpan(input_.data(), count, DType::f32); };
     const auto outputs = [&](std::size_t count) { return TypedSpan(output_.data(), count, DType::f32); };
     Request request{.collective = trial.collective, .algorithm = trial.algorithm};
@@ -192,7 +237,7 @@ class Tryout {
   const std::function<void(const Request&)>& run_;
   const std::function<double()>& clock_;
   std::vector<Trial> trials_;
-  std::vector<float> input_, output_;
+  Vector input_, output_;
   int operations_ = 0;
   double own_ = 0;    // seconds that this rank has spent
   double spent_ = 0;  // that the one has spent that took longest, as of the last time that they were shared

@@ -96,17 +96,39 @@ TEST(Selection, TakesTheCheapestOfAllCandidates) {
 
 // See leaves_caches in selection.cc: what the model does not count.
 TEST(Selection, PassesLargeVectorsAroundARingWhereRanksShareMemory) {
-  const auto taken = [](const char* transport, Rank world, std::size_t bytes) {
+  const auto taken = [](Collective collective, Rank world, std::size_t bytes, bool crowded = true) {
     Selection selection(
-        {.world = world, .transport = transport, .links = nominal_links(transport, true), .slice_bytes = slice});
-    const auto fits = [&](const TuningRow& row) { return bytes <= row.up_to; };
-    return std::ranges::find_if(selection.rows(Collective::all_reduce), fits)->algorithm;
+        {.world = world, .transport = "shm", .links = nominal_links("shm", crowded), .slice_bytes = slice});
+    return selection.choice(collective, bytes);
   };
   for (const Rank world : {3, 4, 6}) {
-    EXPECT_EQ(taken("shm", world, 1 << 20), "ring") << world;
-    EXPECT_NE(taken("shm", world, 64), "ring") << world;
+    for (const Collective collective : {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter}) {
+      EXPECT_EQ(taken(collective, world, 512 << 10), "ring") << name_of(collective) << world;
+      EXPECT_NE(taken(collective, world, 64), "ring") << name_of(collective) << world;
+    }
+    EXPECT_EQ(taken(Collective::all_gather, world, 32 << 20), "ring") << world;
+    EXPECT_NE(taken(Collective::all_gather, world, 512 << 10, false), "ring") << "each has a core of its own";
   }
-  EXPECT_EQ(taken("shm", 2, 1 << 20), "direct") << "two ranks are a ring as they are";
+  EXPECT_EQ(taken(Collective::all_reduce, 2, 1 << 20), "direct") << "two ranks are a ring as they are";
+}
+
+// Of trials that differ by less than one algorithm does from batch to batch, the model's choice is taken.
+TEST(Selection, KeepsTheRingWhereTrialsAreNoClearer) {
+  const auto taken = [](Collective collective, double ring_seconds) {
+    Selection selection({.world = 4,
+                         .on_one_host = true,
+                         .transport = "shm",
+                         .links = nominal_links("shm", true),
+                         .slice_bytes = slice,
+                         .trials = {{collective, 64 << 10, "direct", 10e-6},
+                                    {collective, 512 << 10, "ring", ring_seconds},
+                                    {collective, 512 << 10, "halving_doubling", 100e-6}}});
+    return selection.choice(collective, 512 << 10);
+  };
+  for (const Collective collective : {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter}) {
+    EXPECT_EQ(taken(collective, 109e-6), "ring") << name_of(collective);
+    EXPECT_EQ(taken(collective, 115e-6), "halving_doubling") << name_of(collective);
+  }
 }
 
 // See partial_sums_leave_caches in selection.cc. By these links alone rings and grids would be cheaper.

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -124,6 +126,53 @@ TEST(Trials, GiveUpWhatIsSlowAfterTheFirstBatches) {
   EXPECT_GE(most, 4 * stage.operations().at(slow));
 }
 
+// What an algorithm meets in the caches of another one's vectors is gone after a few operations.
+TEST(Trials, OfLargeVectorsDoNotCountTheFirstOperations) {
+  constexpr std::size_t bytes = 64 << 10;
+  Selection before(settings_of(4, true));
+  const std::string winner = before.contenders(Collective::all_reduce, bytes).back().algorithm;
+  std::string last;
+  int in_a_row = 0;
+  Stage stage([&](const Request& request) {
+    in_a_row = request.algorithm == last ? in_a_row + 1 : 1;
+    last = request.algorithm;
+    return (in_a_row <= 4 ? 3 : request.algorithm == winner ? 0.8 : 1) * 10e-6;
+  });
+  Selection after(settings_of(4, true, stage.trials(before, {.least_bytes = bytes, .most_bytes = bytes})));
+  EXPECT_EQ(after.choice(Collective::all_reduce, bytes), winner);
+}
+
+// The shortest of short batches, which is all that there is of them, is less than a median of long ones.
+TEST(Trials, HaveWhoWasGivenUpForNoFasterThanWhoStayed) {
+  Selection before(settings_of(4, true));
+  std::map<std::string, int> operations;
+  std::map<std::string, double> seconds;  // each 2 % slower than the one before
+  for (const Prediction& each : before.contenders(Collective::all_reduce, 4096))
+    seconds.emplace(each.algorithm, 10e-6 + 0.2e-6 * static_cast<double>(seconds.size()));
+  ASSERT_GT(seconds.size(), 3u);
+  Stage stage([&](const Request& request) {
+    const std::string algorithm(request.algorithm);
+    if (request.collective != Collective::all_reduce) return 1.0;
+    return (++operations[algorithm] > 45 ? 1.5 : 1) * seconds.at(algorithm);
+  });
+  std::vector<Trial> trials = stage.trials(before, {.seconds = 1e-3, .least_bytes = 4096, .most_bytes = 4096});
+  std::ranges::stable_sort(trials, {}, &Trial::seconds);
+  EXPECT_GT(operations.at(trials.front().algorithm), 45);
+  EXPECT_EQ(trials.front().algorithm, before.contenders(Collective::all_reduce, 4096).front().algorithm);
+}
+
+TEST(Trials, HaveVectorsThatLieOnLinesOfTheCache) {
+  Selection selection(settings_of(4, true));
+  int others = 0;
+  Stage stage([&](const Request& request) {
+    for (const void* const each : {request.input.data, static_cast<const void*>(request.output.data)})
+      others += reinterpret_cast<std::uintptr_t>(each) % 64 != 0;
+    return microseconds(request);
+  });
+  EXPECT_FALSE(stage.trials(selection).empty());
+  EXPECT_EQ(others, 0);
+}
+
 TEST(Trials, LeaveOutForOneSizeWhatWasSlowAtTheOneBefore) {
   Selection selection(settings_of(4, true));
   const auto has = [&](std::size_t bytes, const std::string& algorithm) {
@@ -171,6 +220,20 @@ TEST(Trials, OfTwoRanksLeaveOutWhatIsOneProgramUnderManyNames) {
   for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter})
     EXPECT_EQ(selection.contenders(collective, 4096).size(), 1u) << name_of(collective);
   EXPECT_GE(selection.contenders(Collective::all_reduce, 4096).size(), 2u);
+}
+
+// To the model these two are equal.
+TEST(SelectionByTrials, BelievesHalfOfADifferenceOfSmallerVectors) {
+  const auto of = [](const char* algorithm, double seconds) {
+    return Trial{.collective = Collective::all_reduce, .bytes = 1 << 20, .algorithm = algorithm, .seconds = seconds};
+  };
+  Selection selection(settings_of(4, true, {of("mesh:2x2", 200e-6), of("swing", 400e-6), of("direct", 500e-6)}));
+  const auto seconds_of = [&](const char* algorithm) {
+    const auto all = selection.ranked(Collective::all_reduce, 4 << 20);
+    return std::ranges::find(all, algorithm, &Prediction::algorithm)->seconds;
+  };
+  EXPECT_NEAR(seconds_of("mesh:2x2") / seconds_of("swing"), std::sqrt(0.5), 1e-6);
+  EXPECT_EQ(selection.choice(Collective::all_reduce, 4 << 20), "mesh:2x2");
 }
 
 TEST(SelectionByTrials, ReachesBeyondWhatWasTried) {
