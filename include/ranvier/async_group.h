@@ -115,8 +115,11 @@ class AsyncGroup {
   Communicator* const comm_;           // of its members; null: alone
   std::unique_ptr<Exchange> average_;  // of its gradients, by the servers' codec
   std::vector<float> owed_;            // by an earlier one
-  double weight_ = 1;  // of this rank's last samples in the sum of its group's gradients; what codecs owe is of that
-  std::vector<std::byte> told_;  // by the servers
+  // Of this rank's gradients in its group's sum, as its share of the samples is: what codecs owe is of that, and not of
+  // what the last step happened to have.
+  double weight_ = 1;
+  bool pushes_gradients_ = false;  // and not what momentum has made of them already
+  std::vector<std::byte> told_;    // by the servers
   const Answer answer_;
   std::vector<float> pulled_;            // by Answer::next_step: what servers hold …
   bool is_under_way_ = false;            // … once the push that is has been answered

@@ -85,6 +85,7 @@ AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {
 }
 
 void AsyncGroup::exchange(std::span<float> gradient, double rate, std::span<float> parameters) {
+  pushes_gradients_ = true;
   average(gradient, static_cast<double>(part_.count), static_cast<double>(group_count_));
   look_ahead(gradient, Has::gradient);
   push(gradient,
@@ -121,8 +122,9 @@ std::vector<float> AsyncGroup::owed(std::span<float> gradient) const {
   };
   if (weight_ <= 0) return all;  // of no group, or without samples in it
   if (average_) add(owed_in(average_->save({.values = gradient, .tensors = server_.options().tensors})), 1 / weight_);
-  // A push is the mean of a group's weighted gradients.
-  if (leads()) add(server_.residual(), static_cast<double>(members_.size()) / weight_);
+  // A push is the mean of a group's weighted gradients, and of all that momentum will make of each.
+  const double once = pushes_gradients_ && !momentum_.velocity.empty() ? 1 - momentum_.factor : 1;
+  if (leads()) add(server_.residual(), once * static_cast<double>(members_.size()) / weight_);
   return all;
 }
 
@@ -133,8 +135,9 @@ std::vector<float> AsyncGroup::take_owed(std::span<float> gradient) {
 }
 
 void AsyncGroup::pay(std::span<float> gradient) {
+  if (weight_ <= 0) return;
   if (owed_.size() == gradient.size())
-    for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += owed_[i];
+    for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += static_cast<float>(weight_) * owed_[i];
   owed_.clear();
 }
 
@@ -153,12 +156,9 @@ void AsyncGroup::set_velocity(std::span<const float> velocity, double share) {
 void AsyncGroup::average(std::span<float> gradient, double samples, double of_group) {
   if (comm_ == nullptr) return pay(gradient);
   const double weight = samples * static_cast<double>(comm_->world()) / of_group;
-  if (weight > 0) {  // else there is nothing that could be paid with it
-    weight_ = weight;
-    pay(gradient);
-  }
   if (weight != 1)
     for (float& each : gradient) each *= static_cast<float>(weight);
+  pay(gradient);
   among_members(server_, [&] { average_->start({.values = gradient, .tensors = server_.options().tensors})->wait(); });
 }
 
