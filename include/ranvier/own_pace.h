@@ -29,7 +29,9 @@
 namespace ranvier {
 
 struct OwnPaceOptions {
-  // Of this rank in a step: a push counts by its share of those of all ranks, as these are when they meet.
+  // Of this rank in a step: a push counts by its share of those of all ranks, as these are when they meet: the most
+  // that each had in a step since they last did, whose last one may have been what an epoch left, or what set_samples()
+  // told behind it.
   double samples = 1;
   std::string compress = "none";
   std::vector<Tensor> tensors = {};  // that the parameters are of, for codecs that choose by them; none: one

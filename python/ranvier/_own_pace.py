@@ -106,7 +106,7 @@ class OwnPace(Attached):
         self._last_told = Told(0, 0, list(range(self._world)), [1 / self._world] * self._world)
         self._pace: Any = None  # from the first step on, which begins from what the model holds then
         self._began = zeros()  # what the model holds, where that is not what ranks tell one another
-        self._residual: Tensor | None = None  # of a checkpoint
+        self._residual: Tensor | None = None  # of a checkpoint before ranks begin, for one behind finish()
         self._rests = False  # whether the last step was at a rate of 0, of which updates tell no momentum
         self._momenta: list[Tensor] = []  # before this step, behind such a one
         self._seen = 0.0  # samples of this rank since buffers were averaged
@@ -144,7 +144,8 @@ class OwnPace(Attached):
 
     def set_samples(self, samples: float) -> None:
         """This rank has so many samples in each step from the next one on. How many all have together, of which these are
-        a share, is told when they meet."""
+        a share, is told when they meet: the most that each had in a step since they last did, since the last one before may
+        be short; or what was set behind that."""
         own = as_samples(samples)
         if not 0 < own < float("inf"):
             raise ValueError(f"this rank has {own} samples in a step: give a finite number above 0")
@@ -168,6 +169,7 @@ class OwnPace(Attached):
             return
         try:
             self._meet(ends=True)
+            self._residual = self._pace.owed()
         finally:
             while self._hooks:
                 self._hooks.pop().remove()

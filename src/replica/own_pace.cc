@@ -123,7 +123,8 @@ class ByServers final : public OwnPace::Way {
   void step(const OwnPace::Step& step, std::span<const float> began, std::span<float> parameters) override {
     const auto& before = began.empty() ? std::span<const float>(held_) : began;
     for (std::size_t i = 0; i < update_.size(); ++i) update_[i] = before[i] - parameters[i];
-    samples_ = step.samples;
+    largest_ = std::max(largest_, step.samples);
+    was_told_ = false;
     push(step.samples, step.rate, step.velocity);
     if (group_rule_ && step.seconds > 0) recent_.add(step.seconds / step.samples);
     if (group_rule_ && !looked_ && ++steps_ == steps_to_measure) form_first_groups();
@@ -131,7 +132,10 @@ class ByServers final : public OwnPace::Way {
     wait_for_turn();
   }
 
-  void set_samples(double samples) override { samples_ = samples; }
+  void set_samples(double samples) override {
+    samples_ = samples;
+    was_told_ = true;
+  }
 
   void rest() override {
     if (group_rule_ && !looked_) form_first_groups();
@@ -140,6 +144,8 @@ class ByServers final : public OwnPace::Way {
     if (is_bounded_) server_.begin(no_end, 0);
   }
   void agree(std::span<float> parameters) override {
+    samples_ = usual_samples();
+    largest_ = 0;
     all_samples_ = sum(gather(comm_, samples_));
     server_.pull(held_);
     std::ranges::copy(held_, parameters.begin());
@@ -176,13 +182,18 @@ class ByServers final : public OwnPace::Way {
     if (all.rate > 0) rate_ = all.rate;
     const AsyncGroup::Brought brought{.samples = all.samples, .rate = rate_};
     for (float& each : update_) each = static_cast<float>(each / rate_);
-    // As if that had always been what it is.
-    if (exchanges_ == 0 && has_velocity_) std::copy_n(update_.begin(), velocity_.size(), velocity_.begin());
+    // As if that had always been what it is. A group's is of all its members.
+    const bool is_alone = std::ranges::count(groups_, groups_[static_cast<std::size_t>(comm_.rank())]) == 1;
+    if (exchanges_ == 0 && has_velocity_ && samples > 0 && is_alone)
+      std::copy_n(update_.begin(), velocity_.size(), velocity_.begin());
     if (all.all_know) group_->set_velocity(velocity, samples / all.samples);
     group_->exchange(update_, samples, brought, std::min(1.0, all.samples / all_samples_), held_);
     ++exchanges_;
     return true;
   }
+
+  // What ranks meet behind may be the short rest of an epoch, of which the next steps are not.
+  double usual_samples() const { return was_told_ || largest_ == 0 ? samples_ : largest_; }
 
   void wait_for_turn() {
     if (is_bounded_) server_.begin(no_end, 1);
@@ -207,7 +218,7 @@ class ByServers final : public OwnPace::Way {
     const double all = sum(speeds);
     std::ranges::transform(speeds, shares_.begin(), [&](double each) { return each / all; });
     auto owed = group_->take_owed(update_);
-    shares_of_samples_ = as_shares(gather(comm_, samples_));
+    shares_of_samples_ = as_shares(gather(comm_, usual_samples()));
     make_group();
     group_->owe(std::move(owed));
     return true;
@@ -232,7 +243,9 @@ class ByServers final : public OwnPace::Way {
   const double momentum_;                       // of the optimizer
   std::vector<float> velocity_;                 // what its group pushed last, before it looked ahead
   const bool has_velocity_;                     // which the optimizer came with
-  double samples_;                              // of a step of this rank
+  double samples_;                              // of a step of this rank, as it was told or as of when all last met
+  double largest_ = 0;                          // of its steps since then
+  bool was_told_ = false;                       // and has taken no step since
   double all_samples_;                          // of everybody's, as of when they last met
   const std::shared_ptr<replica::TeamPool> pool_;
   std::optional<AsyncGroup> group_;  // outlives the server, whose answer may be under way into its memory

@@ -271,6 +271,7 @@ def of_a_checkpoint(rank, world):
             with pytest.raises(ValueError, match="before the first step"):
                 sync.load_state_dict(kept["first"][2])
         sync.finish()
+        assert torch.equal(sync.state_dict()["residual"], kept[run][2]["residual"])
     other = ranvier.attach(net, optimizer, "ssp:2")
     with pytest.raises(ValueError, match="attach the same"):
         other.load_state_dict(kept["first"][2])

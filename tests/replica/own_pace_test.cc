@@ -321,6 +321,32 @@ TEST(OwnPace, SharesAreOfTheSamplesThatThereAreNow) {
   });
 }
 
+// Of which an epoch's last batch is no sign: steps behind it count as those before it.
+TEST(OwnPace, AShortStepBeforeAMeetingIsNoneOfTheNextOnes) {
+  for (const bool is_told_each_time : {false, true})
+    run_ranks(2, [&](Communicator& comm) {
+      std::vector<float> x(parameters, 0);
+      OwnPace pace(comm, *policy("async:staleness=0"), x, {.samples = 8});
+      const auto step = [&](double samples, float gradient) {
+        if (is_told_each_time) pace.set_samples(samples);
+        descend(x, gradient);
+        pace.step({.rate = rate, .samples = samples}, x);
+      };
+      step(8, 0);
+      step(1, 0);
+      pace.meet(x, OwnPace::Then::goes_on);
+      step(8, 1);
+      pace.meet(x, OwnPace::Then::goes_on);
+      for (const float each : x) ASSERT_FLOAT_EQ(each, -rate);
+      // What is told behind the last step is of those to come.
+      pace.set_samples(4);
+      pace.meet(x, OwnPace::Then::goes_on);
+      step(4, 1);
+      pace.meet(x, OwnPace::Then::ends);
+      for (const float each : x) ASSERT_FLOAT_EQ(each, -2 * rate);
+    });
+}
+
 TEST(OwnPace, RanksThatDoNotEndTogetherAreToldSo) {
   run_ranks(3, [](Communicator& comm) {
     std::vector<float> x(parameters, 1);
