@@ -148,7 +148,7 @@ OwnPaceWorker Run::own_pace_worker() {
             optimizer_->step(buckets_.parameters(), buckets_.gradients(), rate_.at(sampler_.steps(done)));
           },
       .keep = [this](std::uint64_t done) { keep(static_cast<std::size_t>(sampler_.steps(done))); },
-      .paces = [this] { return replica::gather_paces(comm_, pace_.report()); },
+      .paces = [this] { return replica::gather_paces(comm_, pace_.report(), {.timeout = longest_wait}); },
       .gradients = memory_of(buckets_.gradients()),
       .parameters = memory_of(buckets_.parameters())};
 }

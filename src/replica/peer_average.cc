@@ -43,16 +43,12 @@ class PeerAverage::Impl {
       agreed_ = held_;
       comm_.broadcast(agreed_, 0);  // who resumes brings a replica of its own
     }
-    if (is_asked(comm_.rank()))
-      averages_with_peers_ = start_thread<std::jthread>("averages with peers", [this] {
-        const std::size_t most = coding_ ? coding_->most_bytes(held_.size()) : bytes_held_;
-        serve(request_tag, most, [this](Rank from, ConstBytes request) { return answer(from, request); });
-      });
-    // Apart, since nobody who only wants samples is to wait while a mean is on its way to another one.
-    if (comm_.world() > 1 && comm_.rank() == 0)
-      gives_samples_ = start_thread<std::jthread>("gives samples out", [this] {
-        serve(desk_tag, 0, [this](Rank from, ConstBytes request) { return answer_for_samples(from, request); });
-      });
+    try {
+      start_serving();
+    } catch (const std::exception& why) {
+      comm_.abort(why.what());  // the one that has been started waits for requests, and others for answers
+      throw;
+    }
   }
   ~Impl() {
     // Also for the memory that an average under way still writes to.
@@ -133,6 +129,19 @@ class PeerAverage::Impl {
   std::size_t state_bytes() const { return (1 + 2 * pairs_.size()) * agreed_.size() * sizeof(float); }
 
  private:
+  void start_serving() {
+    if (is_asked(comm_.rank()))
+      averages_with_peers_ = start_thread<std::jthread>("averages with peers", [this] {
+        const std::size_t most = coding_ ? coding_->most_bytes(held_.size()) : bytes_held_;
+        serve(request_tag, most, [this](Rank from, ConstBytes request) { return answer(from, request); });
+      });
+    // Apart, since nobody who only wants samples is to wait while a mean is on its way to another one.
+    if (comm_.world() > 1 && comm_.rank() == 0)
+      gives_samples_ = start_thread<std::jthread>("gives samples out", [this] {
+        serve(desk_tag, 0, [this](Rank from, ConstBytes request) { return answer_for_samples(from, request); });
+      });
+  }
+
   static std::unique_ptr<const CodedMessages> make_coding(Communicator& comm, const std::string& compress) {
     demand_same_spec(compress, comm);
     return replica::coding_of_pairs(compress);

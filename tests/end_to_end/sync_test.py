@@ -131,6 +131,14 @@ class Policies(TrainingTest):
                 )
                 self.assertEqual(resumed.returncode, 0, resumed.stderr)
 
+    def test_a_rank_that_only_serves_waits_while_ten_batches_are_measured(self):
+        """However long that takes beside --timeout, which is of one exchange."""
+        run = self.results(
+            "--workers", "3", "--model", "mlp", "--steps", "12", "--batch", "24", "--sample-ms", "25", "--sync", "group:servers=1",
+            "--timeout", "2",
+        )  # fmt: skip
+        self.assertEqual(run["groups"], [0, 0, -1])
+
     def test_of_a_group_its_own_averages_and_pushes_are_rounds(self):
         words = ("--workers", "4", "--steps", "16", "--batch", "16", "--speeds", "1,1,0.2,0.2", "--sync", "group")
         run = self.results(*words, "--place", "node=2")
