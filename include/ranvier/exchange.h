@@ -75,9 +75,10 @@ class Exchange {
   // What is kept of a bucket, for a checkpoint: bytes for this rank. restore() takes it, before the bucket is first
   // started, also on an exchange of another spec or in another world: a residual is what is owed, whatever the codec
   // and whoever the others are. All ranks restore what was saved at once; where the world has changed, ranks that were
-  // not there before have nothing to restore, and all but what is owed begins anew.
-  // Throws Error{config} for bytes that are not of this bucket, are not all, or are too many: before anything of them
-  // is taken. Empty where nothing is kept, and then there is nothing to restore.
+  // not there before have nothing to restore, and all but what is owed begins anew. That it has is seen by its size: of
+  // a world of the same size all ranks restore, or none. Throws Error{config} for bytes that are not of this bucket,
+  // are not all, or are too many: before anything of them is taken. Empty where nothing is kept, and then there is
+  // nothing to restore.
   virtual std::vector<std::byte> save(const Bucket&) { return {}; }
   virtual void restore(const Bucket&, ConstBytes) {}
   // Not 0: the average contains momentum by this factor, and the optimizer must add none.

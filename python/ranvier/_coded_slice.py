@@ -126,6 +126,9 @@ class CodedSlice:
                 decoded = torch.empty_like(coded)
                 codec.decode(code, decoded, False)
                 self._residual[part] += decoded - coded
+        # Of this rank's own part the sum had velocity, of which only the gradient goes plain.
+        if self._velocity.numel() > 0 and self._result.numel() > 0:
+            self._residual[self._own] += self._velocity[self._own] - self.values[self._own]
 
 
 def _size(part: slice) -> int:

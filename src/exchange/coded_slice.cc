@@ -198,6 +198,11 @@ void CodedSlice::restore_residuals() {
   };
   each_peer([&](Rank peer) { restore(peer, *tools_->codec, sent_[static_cast<std::size_t>(peer)], values_of(peer)); });
   restore(rank_, *tools_->sums, sums_[static_cast<std::size_t>(rank_)], sum_);
+  // Of this rank's own part the sum had velocity, of which only the gradient goes plain.
+  const CodecState own = state_of(rank_);
+  if (own.velocity.empty() || sums_[static_cast<std::size_t>(rank_)].bytes == 0) return;
+  kernel::add(own.residual.data(), own.velocity.data(), own.residual.data(), own.residual.size());
+  kernel::subtract(own.residual.data(), values_of(rank_).data(), own.residual.data(), own.residual.size());
 }
 
 // The same way as the codes, so that buckets may go plain in any order: collectives would have to be started in the

@@ -63,6 +63,8 @@ class DifferenceAveraging final : public FollowedAveraging {
     for (std::size_t begin = 0; begin < bucket_.size(); begin += slice_values)
       all &= take(begin, std::min(slice_values, bucket_.size() - begin));
     if (all) state_->step = std::max(state_->step, step_of(0));
+    // Also where it went plain. No step is taken by what is not finite.
+    if (owed_ && kernel::all_finite(bucket_)) std::ranges::fill(owed_->residual, 0.0F);
   }
 
   // Where a slice went plain, the inner exchange holds back what it did before, and so the last gradient and average
@@ -76,7 +78,6 @@ class DifferenceAveraging final : public FollowedAveraging {
     if (goes_on) {
       std::ranges::copy(values, of_slice(state_->residual).begin());
       std::ranges::copy(mean, average.begin());
-      if (owed_) std::ranges::fill(of_slice(owed_->residual), 0.0F);
     }
     std::ranges::copy(mean, values.begin());
     return goes_on;

@@ -143,8 +143,8 @@ std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& com
   if (wrong) throw *wrong;
   std::string name(plan.codec && !plan.low_rank ? plan.codec->spec() : spec);
   const bool is_plain = !plan.codec && plan.grid_bits == 0 && !plan.shared_scale && !plan.demo;
-  // A rank that goes on alone sends nothing that a code could shorten.
-  if (is_plain || (comm.world() == 1 && plan.momentum() == 0))
+  // A rank that goes on alone sends nothing that a code could shorten; what momentum or signs make of gradients stays.
+  if (is_plain || (comm.world() == 1 && plan.momentum() == 0 && !plan.demo))
     return owed_once(std::move(name), dense_exchange(comm), comm.world());
   if (plan.grid_bits > 0) return shared_grid_exchange(comm, std::move(name), plan.grid_bits);
   if (plan.demo) return demo_exchange(comm, std::move(name), *plan.demo);

@@ -150,6 +150,24 @@ TEST(Coded, MomentumBeforeErrorFeedbackIsDeliveredWhole) {
     });
 }
 
+// What no code holds in the other rank's part takes this rank's along, whose momentum has gone on.
+TEST(Coded, MomentumOfAStepThatGoesPlainIsPaidInTheNextOne) {
+  run_ranks(2, [](Communicator& comm) {
+    for (const std::string_view spec : {"fp32:momentum=0.5", "topk:1,momentum=0.5,by=reduce_scatter+fp32"}) {
+      const auto exchange = make_exchange(spec, comm);
+      double sum = 0;
+      for (int step = 0; step < 3; ++step) {
+        std::vector<float> bucket(2000, 1);
+        if (step == 1 && comm.rank() == 1) bucket[0] = 1e20F;
+        exchange->start(bucket)->wait();
+        sum += static_cast<double>(bucket[1500]);
+      }
+      EXPECT_EQ(exchange->plain_buckets(), 1U) << spec;
+      EXPECT_NEAR(sum, 1 + 1.5 + 1.75, 1e-5) << spec;
+    }
+  });
+}
+
 TEST(Coded, MomentumOfWhatLosesNothingIsThatOfAnOptimizer) {
   run_ranks(3, [](Communicator& comm) {
     const auto exchange = make_exchange("fp32:momentum=0.5", comm);

@@ -99,6 +99,15 @@ TEST(Demo, AveragesOverThoseWhoSent) {
   }
 }
 
+TEST(Demo, GivesSignsToARankAlone) {
+  for (const std::string_view spec : {"demo:2,decay=0", "demo:2"})
+    run_ranks(1, [&](Communicator& comm) {
+      std::vector<float> bucket = gradients(comm.rank(), 1000);
+      make_exchange(spec, comm)->start(bucket)->wait();
+      for (const float each : bucket) ASSERT_TRUE(each == 0 || std::abs(each) == 1) << spec << ": " << each;
+    });
+}
+
 TEST(Demo, GivesSignsAndSendsFewBytes) {
   run_ranks(2, [](Communicator& comm) {
     const auto exchange = make_exchange("demo:4", comm);

@@ -172,5 +172,21 @@ TEST(CodecChange, WhatACodecOfValuesOwedChangesPayOnce) {
   });
 }
 
+// By a step that goes plain too, if it is taken.
+TEST(CodecChange, WhatIsOwedIsPaidByWhatNoCodeHolds) {
+  const Saved saved = saved_by(2, "topk:0.05", 5);
+  run_ranks(2, [&](Communicator& comm) {
+    const auto exchange = going_on_with(saved, "delta+topk:1", comm);
+    const auto a = owed_in(saved[0]), b = owed_in(saved[1]);
+    for (const float share : {1.0F, 0.0F}) {
+      std::vector<float> bucket(count, 3);
+      if (share == 1) bucket[0] = 1e16F;
+      exchange->start({.values = bucket, .tensors = tensors})->wait();
+      for (std::size_t i = 1; i < count; ++i) ASSERT_NEAR(bucket[i], 3 + share * (a[i] + b[i]) / 2, 1e-5);
+    }
+    EXPECT_EQ(exchange->plain_buckets(), 1U);
+  });
+}
+
 }  // namespace
 }  // namespace ranvier

@@ -140,6 +140,29 @@ def test_one_rank_alone_pays_what_it_owes(spec):
     torch.testing.assert_close(second.flatten(), 1 + momentum * (1 + momentum * velocity))
 
 
+def with_momentum(rank, world, spec):
+    layer = nn.Linear(2000, 1, bias=False)
+    net = DistributedDataParallel(layer)
+    state, hook = ranvier.hook(spec)
+    net.register_comm_hook(state, hook)
+    total = torch.zeros(2000)
+    for step in range(3):
+        net.zero_grad()
+        inputs = torch.ones(1, 2000)
+        if step == 1 and rank == 1:
+            inputs[0, 0] = 1e20
+        net(inputs).sum().backward()
+        total += layer.weight.grad[0]
+    return total, state.plain_buckets
+
+
+@pytest.mark.parametrize("spec", ["fp32:momentum=0.5", "topk:1,momentum=0.5,by=reduce_scatter+fp32"])
+def test_momentum_of_a_step_that_goes_plain_is_paid_in_the_next_one(spec):
+    for total, plain in on_ranks(2, with_momentum, spec, backend="gloo"):
+        assert plain > 0
+        torch.testing.assert_close(total[1500:], torch.full((500,), 1 + 1.5 + 1.75))
+
+
 def kept(rank, world):
     net = DistributedDataParallel(nn.Linear(50, 4))
     state, hook = ranvier.hook("topk:0.1")
