@@ -43,6 +43,12 @@ ExchangePlan plan_low_rank(std::string_view spec) {
   return {.codec = std::move(factors), .low_rank = options};
 }
 
+void demand_alone(std::string_view spec, std::span<const StageSpec> stages, std::string_view why) {
+  if (stages.size() > 1)
+    throw Error(ErrorKind::usage, fmt::format("in the spec '{}' '{}' stands behind '{}', whose codes {}; leave it out",
+                                              spec, stages[1].name, stages.front().name, why));
+}
+
 ExchangePlan plan_shared_grid(std::string_view spec) {
   const auto stages = parse_spec(spec);
   Parameters parameters(stages.front());
@@ -50,17 +56,8 @@ ExchangePlan plan_shared_grid(std::string_view spec) {
   parameters.end();
   if (bits != 4 && bits != 8)
     throw Error(ErrorKind::usage, fmt::format("'{}' asks for fields of {} bits; write thc:4 or thc:8", spec, bits));
-  if (stages.size() > 1)
-    throw Error(ErrorKind::usage, fmt::format("in the spec '{}' '{}' stands behind 'thc', whose codes travel as they "
-                                              "are, to be added; leave it out",
-                                              spec, stages[1].name));
+  demand_alone(spec, stages, "travel as they are, to be added");
   return {.grid_bits = static_cast<unsigned>(bits)};
-}
-
-void demand_alone(std::string_view spec, std::span<const StageSpec> stages, std::string_view why) {
-  if (stages.size() > 1)
-    throw Error(ErrorKind::usage, fmt::format("in the spec '{}' '{}' stands behind '{}', whose codes {}; leave it out",
-                                              spec, stages[1].name, stages.front().name, why));
 }
 
 ExchangePlan plan_shared_scale(std::string_view spec) {
