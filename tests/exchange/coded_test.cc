@@ -2,9 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <future>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -496,6 +500,49 @@ TEST(Coded, AFailureReachesTheOneWhoWaits) {
               }
             },
             {.way = "shm"});
+}
+
+// Says when it begins to decode as many values as it is told, and then takes its time.
+class SlowDecoder final : public Codec {
+ public:
+  SlowDecoder(std::size_t slow, std::promise<void>& begun) : slow_(slow), begun_(begun) {}
+  std::string_view spec() const override { return "slow"; }
+  std::size_t max_bytes(std::size_t) const override { return 1; }
+  std::size_t encode(std::span<const float>, const CodecState&, Bytes, const CodecKey&) const override { return 1; }
+  void decode(ConstBytes, std::span<float> out, Combine) const override {
+    if (out.size() != slow_) return;
+    begun_.set_value();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+
+ private:
+  const std::size_t slow_;
+  std::promise<void>& begun_;
+};
+
+// The caller takes the bucket back then, into which a slice may still be written.
+TEST(Coded, WhoWaitsForASliceThatFailedWaitsForTheOthersToo) {
+  constexpr std::size_t last_slice = 1000;
+  constexpr std::uint64_t codes_of_last_slice = std::uint64_t{1} << 63 | 1 << 2;  // a tag, of Phased
+  std::promise<void> started, decodes, over;
+  run_ranks(2, [&](Communicator& comm) {
+    if (comm.rank() == 1) {  // the code of the first slice never comes
+      const std::array<std::uint8_t, 1> code{};
+      started.get_future().wait();
+      const Work sent = comm.start_send(code, 0, codes_of_last_slice);
+      return over.get_future().wait();
+    }
+    const auto exchange = coded_exchange(comm, std::make_unique<SlowDecoder>(last_slice / 2, decodes));
+    std::vector<float> bucket(slice_values + last_slice);
+    const auto averaging = exchange->start(bucket);
+    started.set_value();
+    decodes.get_future().wait();
+    comm.abort("the last slice is being decoded");
+    EXPECT_THROW(averaging->wait(), Error);
+    EXPECT_TRUE(averaging->done());
+    EXPECT_NE(averaging->error(), nullptr);
+    over.set_value();
+  });
 }
 
 // PowerSGD hands out its second slice while whoever finished the first one is about to start it.
