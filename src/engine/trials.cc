@@ -132,13 +132,13 @@ class Tryout {
         all[i].seconds = seconds[i][long_batches / 2];
       }
     }
-    // The shortest of few short batches is less than a median of long ones: who was given up is no faster than who
-    // stayed.
-    const double slowest = std::ranges::max(all, {}, &Trial::seconds).seconds;
-    for (Trial& each : gone) each.seconds = std::max(each.seconds, slowest);
-    trials_.insert(trials_.end(), gone.begin(), gone.end());
+    // The shortest of few short batches is less than a median of long ones: who was given up is no faster than the
+    // fastest of those who stayed, and stands behind them.
+    const double fastest = shortest();
+    for (Trial& each : gone) each.seconds = std::max(each.seconds, fastest);
     trials_.insert(trials_.end(), all.begin(), all.end());
-    return shortest();
+    trials_.insert(trials_.end(), gone.begin(), gone.end());
+    return fastest;
   }
 
   // Of each, what so many batches of so many operations took by the operation; all in turn, and of the slowest rank.

@@ -53,6 +53,13 @@ Cut cut_out(std::span<float> values, const CodecState& state, std::span<const Te
           .pieces = cut(pieces, begin, size)};
 }
 
+std::shared_ptr<Phased> make_slice(bool gathers, Communicator& comm, const std::shared_ptr<CodedTools>& tools, Cut cut,
+                                   std::uint64_t number, std::uint64_t step) {
+  if (gathers)
+    return std::make_shared<GatheredSlice>(comm, tools, cut.values, cut.state, number, step, std::move(cut.pieces));
+  return std::make_shared<CodedSlice>(comm, tools, cut.values, cut.state, number, step, std::move(cut.pieces));
+}
+
 class CodedAveraging final : public StagedAveraging {
  public:
   CodedAveraging(std::shared_ptr<Residuals::State> state, std::vector<std::shared_ptr<Phased>> slices)
@@ -66,10 +73,10 @@ class CodedAveraging final : public StagedAveraging {
     one_less();
   }
   void wait() override {
-    try {
-      for (const auto& slice : slices_) slice->wait();
-    } catch (...) {  // complete() finds it, behind those that still write into the bucket
-    }
+    for (const auto& slice : slices_) try {
+        slice->wait();
+      } catch (...) {  // complete() finds it, behind the others, which write into the bucket until they end
+      }
     StagedAveraging::wait();
   }
   bool went_plain(std::size_t value) const override { return slices_[value / slice_values]->went_plain(); }
@@ -116,12 +123,7 @@ class CodedExchange final : public Exchange {
       const std::size_t size = std::min(slice_values, bucket.values.size() - begin);
       Cut slice =
           cut_out(bucket.values, {.residual = state->residual, .velocity = state->velocity}, pieces, begin, size);
-      if (goes_by_all_gather(size))
-        slices.push_back(std::make_shared<GatheredSlice>(comm_, tools_, slice.values, slice.state, number_++,
-                                                         state->step, std::move(slice.pieces)));
-      else
-        slices.push_back(std::make_shared<CodedSlice>(comm_, tools_, slice.values, slice.state, number_++, state->step,
-                                                      std::move(slice.pieces)));
+      slices.push_back(make_slice(goes_by_all_gather(size), comm_, tools_, std::move(slice), number_++, state->step));
     }
     ++state->step;
     auto averaging = std::make_shared<CodedAveraging>(std::move(state), std::move(slices));
@@ -172,12 +174,7 @@ CodedAverages::Outcome CodedAverages::average(Communicator& comm, std::span<floa
       if (slices.size() >= most_under_way) slices[slices.size() - most_under_way]->wait();
       Cut slice = cut_out(values, state, pieces, begin, std::min(most, values.size() - begin));
       const std::uint64_t slice_number = (number << slice_bits) + slices.size();
-      if (gathers)
-        slices.push_back(std::make_shared<GatheredSlice>(comm, tools_, slice.values, slice.state, slice_number, step,
-                                                         std::move(slice.pieces)));
-      else
-        slices.push_back(std::make_shared<CodedSlice>(comm, tools_, slice.values, slice.state, slice_number, step,
-                                                      std::move(slice.pieces)));
+      slices.push_back(make_slice(gathers, comm, tools_, std::move(slice), slice_number, step));
       slices.back()->start([] {});
     }
     for (const auto& slice : slices) slice->wait();

@@ -29,9 +29,7 @@ class StreamingPolicy final : public SyncPolicy {
 
   std::string_view spec() const override { return spec_; }
   std::span<const std::string> levels() const override { return levels_; }
-  std::size_t gradient_level() const override { return 0; }
   bool averages_parameters() const override { return true; }
-  bool wants_spread() const override { return false; }
   bool has_outer_step() const override { return true; }
   double outer_gain() const override { return rule_.outer.gain(); }
   std::uint64_t first_average() const override { return begin_ + spacing(); }
