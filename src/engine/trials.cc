@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <memory>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -46,24 +44,10 @@ constexpr std::size_t in_second_round = 6;
 constexpr double close = 1.3;
 constexpr std::size_t finalists = 3, finalists_in_caches = 4;
 
-// As programs that care have theirs, torch's among them: vectors that lie across lines of the cache cost some
-// algorithms more than others.
-class Vector {
- public:
-  float* data() { return data_.get(); }
-  void reserve(std::size_t count) {
-    if (count <= count_) return;
-    data_.reset(new (alignment) float[count]());
-    count_ = count;
-  }
-
- private:
-  static constexpr std::align_val_t alignment{64};
-  struct Delete {
-    void operator()(float* each) const { ::operator delete[](each, alignment); }
-  };
-  std::unique_ptr<float[], Delete> data_;
-  std::size_t count_ = 0;
+// With which vectors begin here, as those of programs that care do, torch's among them: such as lie across lines cost
+// some algorithms more than others.
+struct alignas(64) CacheLine {
+  float values[16] = {};
 };
 
 class Tryout {
@@ -206,8 +190,9 @@ class Tryout {
     const auto ranks = static_cast<std::size_t>(world_);
     const std::size_t part = std::max(trial.bytes / sizeof(float) / ranks, std::size_t{1});
     const std::size_t whole = trial.bytes / sizeof(float), all = part * ranks;
-    input_.reserve(std::max(whole, all));
-    output_.reserve(std::max(whole, all));
+    const std::size_t lines = std::max(whole, all) * sizeof(float) / sizeof(CacheLine) + 1;
+    input_.resize(std::max(input_.size(), lines));
+    output_.resize(input_.size());
     const auto inputs = [&](std::size_t count) { return ConstTypedSpan(input_.data(), count, DType::f32); };
     const auto outputs = [&](std::size_t count) { return TypedSpan(output_.data(), count, DType::f32); };
     Request request{.collective = trial.collective, .algorithm = trial.algorithm};
@@ -237,7 +222,7 @@ class Tryout {
   const std::function<void(const Request&)>& run_;
   const std::function<double()>& clock_;
   std::vector<Trial> trials_;
-  Vector input_, output_;
+  std::vector<CacheLine> input_, output_;
   int operations_ = 0;
   double own_ = 0;    // seconds that this rank has spent
   double spent_ = 0;  // that the one has spent that took longest, as of the last time that they were shared

@@ -60,6 +60,16 @@ std::shared_ptr<Phased> make_slice(bool gathers, Communicator& comm, const std::
   return std::make_shared<CodedSlice>(comm, tools, cut.values, cut.state, number, step, std::move(cut.pieces));
 }
 
+// Also where one has failed: the others write until they end into memory that the caller takes back then.
+void wait_until_over(const std::vector<std::shared_ptr<Phased>>& slices) {
+  for (const auto& slice : slices) {
+    try {
+      slice->wait();
+    } catch (...) {
+    }
+  }
+}
+
 class CodedAveraging final : public StagedAveraging {
  public:
   CodedAveraging(std::shared_ptr<Residuals::State> state, std::vector<std::shared_ptr<Phased>> slices)
@@ -73,10 +83,7 @@ class CodedAveraging final : public StagedAveraging {
     one_less();
   }
   void wait() override {
-    for (const auto& slice : slices_) try {
-        slice->wait();
-      } catch (...) {  // complete() finds it, behind the others, which write into the bucket until they end
-      }
+    wait_until_over(slices_);  // complete() finds what one has failed with
     StagedAveraging::wait();
   }
   bool went_plain(std::size_t value) const override { return slices_[value / slice_values]->went_plain(); }
@@ -179,12 +186,7 @@ CodedAverages::Outcome CodedAverages::average(Communicator& comm, std::span<floa
     }
     for (const auto& slice : slices) slice->wait();
   } catch (...) {
-    for (const auto& slice : slices) {  // whose memory the caller takes back
-      try {
-        slice->wait();
-      } catch (...) {
-      }
-    }
+    wait_until_over(slices);
     throw;
   }
   Outcome outcome;

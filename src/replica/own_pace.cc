@@ -183,14 +183,15 @@ class ByServers final : public OwnPace::Way {
     const AsyncGroup::Brought brought{.samples = all.samples, .rate = rate_};
     for (float& each : update_) each = static_cast<float>(each / rate_);
     // As if that had always been what it is. A group's is of all its members.
-    const bool is_alone = std::ranges::count(groups_, groups_[static_cast<std::size_t>(comm_.rank())]) == 1;
-    if (exchanges_ == 0 && has_velocity_ && samples > 0 && is_alone)
+    if (exchanges_ == 0 && has_velocity_ && samples > 0 && is_alone())
       std::copy_n(update_.begin(), velocity_.size(), velocity_.begin());
     if (all.all_know) group_->set_velocity(velocity, samples / all.samples);
     group_->exchange(update_, samples, brought, std::min(1.0, all.samples / all_samples_), held_);
     ++exchanges_;
     return true;
   }
+
+  bool is_alone() const { return std::ranges::count(groups_, groups_[static_cast<std::size_t>(comm_.rank())]) == 1; }
 
   // What ranks meet behind may be the short rest of an epoch, of which the next steps are not.
   double usual_samples() const { return was_told_ || largest_ == 0 ? samples_ : largest_; }
